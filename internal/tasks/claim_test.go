@@ -13,13 +13,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestClaimTask_TakesTheBestTaskThatMatches(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, goer, tester := d.member("lead", "lead"), d.agent("goer", "go", "sql"), d.member("tester", "tester")
-	lead.createAll(
+	createAll(lead,
 		&pb.NewTask{Id: "plain", Title: "x"},
 		&pb.NewTask{Id: "urgent", Title: "x", Priority: 9},
 		&pb.NewTask{Id: "for-testers", Title: "x", Priority: 10, Role: "tester"},
@@ -29,37 +30,32 @@ func TestClaimTask_TakesTheBestTaskThatMatches(t *testing.T) {
 		&pb.NewTask{Id: "needs-rust", Title: "x", Priority: 10, Capabilities: []string{"go", "rust"}},
 		&pb.NewTask{Id: "labelled", Title: "x", Priority: 1, Labels: map[string]string{"area": "ui"}},
 	)
-	labelled, err := goer.ClaimTask(goer.ctx, &pb.ClaimTaskRequest{Labels: map[string]string{"area": "ui"}})
-	check(t, err)
+	labelled := apptest.Must(t, goer.ClaimTask, &pb.ClaimTaskRequest{Labels: map[string]string{"area": "ui"}})
 	want(t, "by label", labelled.GetTask().GetId(), "labelled")
 	for _, id := range []string{"urgent", "for-goer", "needs-go", "needs-both", "plain", ""} {
-		want(t, "goer's next", goer.claim(), id)
+		want(t, "goer's next", claim(goer), id)
 	}
-	want(t, "tester's next", tester.claim(), "for-testers")
-	empty, err := tester.ClaimTask(tester.ctx, &pb.ClaimTaskRequest{})
-	check(t, err)
+	want(t, "tester's next", claim(tester), "for-testers")
+	empty := apptest.Must(t, tester.ClaimTask, &pb.ClaimTaskRequest{})
 	want(t, "the reason", empty.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_NO_MATCH)
-	refused(t, drop(tester.ClaimTask(tester.ctx, &pb.ClaimTaskRequest{Id: "needs-rust"})), "TASK_NOT_YOURS")
+	refused(t, apptest.Err(tester.ClaimTask(tester.Ctx, &pb.ClaimTaskRequest{Id: "needs-rust"})), "TASK_NOT_YOURS")
 }
 
 func TestClaimTask_ReturnsTheSameClaimToItsHolder(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("t", "u")
-	fence := a.take("t")
+	create(lead, "t", "u")
+	fence := take(a, "t")
 	for name, in := range map[string]*pb.ClaimTaskRequest{"given": {Id: "t"}, "resume": {Resume: true}} {
-		out, err := a.ClaimTask(a.ctx, in)
-		check(t, err)
+		out := apptest.Must(t, a.ClaimTask, in)
 		if !out.GetResumed() || out.GetTask().GetFence() != fence || out.GetTask().GetId() != "t" {
 			t.Errorf("%s: %v", name, out)
 		}
 	}
 	in := &pb.ClaimTaskRequest{RequestId: newID()}
-	first, err := a.ClaimTask(a.ctx, in)
-	check(t, err)
-	again, err := a.ClaimTask(a.ctx, in)
-	check(t, err)
+	first := apptest.Must(t, a.ClaimTask, in)
+	again := apptest.Must(t, a.ClaimTask, in)
 	want(t, "the task of the repeated request", again.GetTask().GetId(), "u")
 	want(t, "its fence", again.GetTask().GetFence(), first.GetTask().GetFence())
 }
@@ -78,12 +74,12 @@ func TestClaimTask_WaitersGetTasksInTheOrderOfTheirArrival(t *testing.T) {
 	}
 	for i, ended := range calls {
 		id := fmt.Sprintf("t%d", i)
-		lead.createAll(&pb.NewTask{Id: id, Title: "x", Role: "builder"})
+		createAll(lead, &pb.NewTask{Id: id, Title: "x", Role: "builder"})
 		got := <-ended
-		check(t, got.err)
+		apptest.NoError(t, got.err)
 		want(t, fmt.Sprintf("the task of waiter %d", i), got.answer.GetTask().GetId(), id)
 	}
-	lead.createAll(&pb.NewTask{Id: "last", Title: "x", Role: "tester"})
+	createAll(lead, &pb.NewTask{Id: "last", Title: "x", Role: "tester"})
 	want(t, "the tester's task", (<-other).answer.GetTask().GetId(), "last")
 }
 
@@ -93,11 +89,11 @@ func TestClaimTask_OneTaskWakesOneWaiter(t *testing.T) {
 	lead := d.member("lead", "lead")
 	first, _ := d.awaitClaim(d.agent("a"), &pb.ClaimTaskRequest{})
 	second, _ := d.awaitClaim(d.agent("b"), &pb.ClaimTaskRequest{})
-	lead.create("t")
+	create(lead, "t")
 	want(t, "the first waiter", (<-first).answer.GetTask().GetId(), "t")
 	d.Clock.Advance(longWait)
 	got := <-second
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	if got.answer.GetTask() != nil || got.answer.GetEmptyReason() != pb.TaskEmptyReason_TASK_EMPTY_REASON_EMPTY {
 		t.Errorf("the second waiter got %v", got.answer)
 	}
@@ -113,26 +109,26 @@ func TestClaimTask_ACancelledCallLeavesNoClaim(t *testing.T) {
 	if got := <-ended; status.Code(got.err) != codes.Canceled {
 		t.Errorf("the cancelled call: %v", got.err)
 	}
-	a.create("t") // on the connection of the call: the broker has seen its end before
-	got := <-next // whether or not the broker gave it to the first call
-	check(t, got.err)
+	create(a, "t") // on the connection of the call: the broker has seen its end before
+	got := <-next  // whether or not the broker gave it to the first call
+	apptest.NoError(t, got.err)
 	want(t, "the task of the other call", got.answer.GetTask().GetId(), "t")
 	want(t, "the number of the attempt", got.answer.GetAttempt(), 1)
-	want(t, "failed attempts", b.task("t").GetAttempts(), 0)
+	want(t, "failed attempts", task(b, "t").GetAttempts(), 0)
 }
 
 func TestClaimTask_WaitsForAGivenTask(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
-	lead.create("t", "u: t")
-	a.take("t")
+	create(lead, "t", "u: t")
+	take(a, "t")
 	released, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "t"})
-	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t"})))
+	apptest.Must(t, a.ReleaseTask, &pb.ReleaseTaskRequest{Id: "t"})
 	want(t, "the task", (<-released).answer.GetTask().GetId(), "t")
 	finished, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{Id: "t"})
 	dependent, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{Id: "u"})
-	b.complete("t")
+	complete(b, "t")
 	refused(t, (<-finished).err, "TASK_FINISHED")
 	want(t, "the dependent", (<-dependent).answer.GetTask().GetId(), "u")
 	timeout, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "u"})
@@ -144,24 +140,24 @@ func TestClaimTask_ACallThatHasWaitedLongEnoughForAGivenTaskDoesNotGetItLater(t 
 	t.Parallel()
 	d := newDaemon(t)
 	a, b := d.agent("a"), d.agent("b")
-	a.create("t")
-	a.take("t")
+	create(a, "t")
+	take(a, "t")
 	over, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "t"})
 	d.Clock.Advance(longWait)
 	refused(t, (<-over).err, "TASK_CLAIMED")
-	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t"})))
-	a.state(ready, "t")
+	apptest.Must(t, a.ReleaseTask, &pb.ReleaseTaskRequest{Id: "t"})
+	wantState(a, ready, "t")
 }
 
 func TestClaimTask_AWaiterIsServedWithItsPresentCapabilities(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.createAll(&pb.NewTask{Id: "t", Title: "x", Capabilities: []string{"go"}})
+	createAll(lead, &pb.NewTask{Id: "t", Title: "x", Capabilities: []string{"go"}})
 	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
-	a.register("builder", "go")
+	register(a, "builder", "go")
 	got := <-ended
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "the task", got.answer.GetTask().GetId(), "t")
 }
 
@@ -171,18 +167,17 @@ func TestClaimTask_AHaltedAgentGetsNoTask(t *testing.T) {
 	a := d.agent("a")
 	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
 	direct := func(kind string) {
-		check(t, drop(d.operator().messages.SendMessages(d.operator().ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
-			Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Type: kind}}})))
+		apptest.Must(t, d.Root().SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+			Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Type: kind}}})
 	}
 	direct("halt")
-	d.operator().create("t")
-	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{})
-	check(t, err)
+	create(d.Root(), "t")
+	out := apptest.Must(t, a.ClaimTask, &pb.ClaimTaskRequest{})
 	want(t, "the reason", out.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_HALTED)
-	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t"})), "HALTED")
+	refused(t, apptest.Err(a.ClaimTask(a.Ctx, &pb.ClaimTaskRequest{Id: "t"})), "HALTED")
 	direct("resume")
 	got := <-ended
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "the task after the resume", got.answer.GetTask().GetId(), "t")
 }
 
@@ -203,7 +198,7 @@ func TestClaimTask_EachTaskGoesToOneOfManyWorkers(t *testing.T) {
 	var mu sync.Mutex // guards holders
 	holders := map[string]string{}
 	var running sync.WaitGroup
-	ctx, stop := context.WithCancel(lead.ctx)
+	ctx, stop := context.WithCancel(lead.Ctx)
 	for w := range workers {
 		a := d.agent(fmt.Sprintf("w%d", w))
 		running.Go(func() {
@@ -219,11 +214,11 @@ func TestClaimTask_EachTaskGoesToOneOfManyWorkers(t *testing.T) {
 				id := out.GetTask().GetId()
 				mu.Lock()
 				if former, twice := holders[id]; twice {
-					t.Errorf("task %s went to %s and to %s", id, former, a.name)
+					t.Errorf("task %s went to %s and to %s", id, former, a.Name)
 				}
-				holders[id] = a.name
+				holders[id] = a.Name
 				mu.Unlock()
-				a.complete(id)
+				complete(a, id)
 			}
 		})
 	}
@@ -237,22 +232,20 @@ func TestClaimTask_EachTaskGoesToOneOfManyWorkers(t *testing.T) {
 			}
 		}
 	}()
-	lead.create(texts...)
+	create(lead, texts...)
 	for {
-		out, err := lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{fmt.Sprintf("t%d", tasks-1), fmt.Sprintf("t%d", tasks-2)},
+		out := apptest.Must(t, lead.WaitTasks, &pb.WaitTasksRequest{TaskIds: []string{fmt.Sprintf("t%d", tasks-1), fmt.Sprintf("t%d", tasks-2)},
 			Wait: durationpb.New(longWait)})
-		check(t, err)
 		if out.GetOutcome() == pb.WaitOutcome_WAIT_OUTCOME_DONE {
 			break
 		}
 	}
 	for {
-		out, err := lead.ListTasks(lead.ctx, &pb.ListTasksRequest{States: []pb.TaskState{waiting, ready, claimed}, PageSize: 1})
-		check(t, err)
+		out := apptest.Must(t, lead.ListTasks, &pb.ListTasksRequest{States: []pb.TaskState{waiting, ready, claimed}, PageSize: 1})
 		if len(out.GetTasks()) == 0 {
 			break
 		}
-		check(t, drop(lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{out.GetTasks()[0].GetId()}, Wait: durationpb.New(longWait)})))
+		apptest.Must(t, lead.WaitTasks, &pb.WaitTasksRequest{TaskIds: []string{out.GetTasks()[0].GetId()}, Wait: durationpb.New(longWait)})
 	}
 	stop()
 	running.Wait()
@@ -264,15 +257,14 @@ func TestClaimTask_ItsFenceGuardsOtherChanges(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("t")
-	fence := a.take("t")
-	state := pb.NewStateServiceClient(d.Conn("a"))
-	fenced := metadata.AppendToOutgoingContext(a.ctx, "brokerd-fence", fmt.Sprint(fence))
+	create(lead, "t")
+	fence := take(a, "t")
+	fenced := metadata.AppendToOutgoingContext(a.Ctx, "brokerd-fence", fmt.Sprint(fence))
 	put := func() error {
-		return drop(state.PutState(fenced, &pb.PutStateRequest{Key: "k", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "v"}}}))
+		return apptest.Err(a.PutState(fenced, &pb.PutStateRequest{Key: "k", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "v"}}}))
 	}
-	check(t, put())
-	a.complete("t")
+	apptest.NoError(t, put())
+	complete(a, "t")
 	if err := put(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), fmt.Sprint(fence)) {
 		t.Errorf("a put with the fence of a completed task: %v", err)
 	}

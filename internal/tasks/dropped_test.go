@@ -45,7 +45,7 @@ type dropping struct {
 	*rand.Rand
 	witness *witness
 	names   []string
-	agents  map[string]*agent
+	agents  map[string]*apptest.Actor
 	on      atomic.Bool
 	dropped atomic.Int64 // functions
 	created int          // tasks
@@ -60,7 +60,7 @@ func newDropping(t *testing.T, n int64) *dropping {
 	clock := &witness{watchedClock: newClock()}
 	d := &dropping{
 		Rand:   rand.New(rand.NewPCG(uint64(n), 0)), //nolint:gosec // it must be the same again
-		agents: map[string]*agent{}, names: []string{"ann", "bob", "cleo"},
+		agents: map[string]*apptest.Actor{}, names: []string{"ann", "bob", "cleo"},
 	}
 	var changing atomic.Int64
 	drop := func() error {
@@ -74,14 +74,14 @@ func newDropping(t *testing.T, n int64) *dropping {
 		c.Clock, c.StopTimeout = clock, apptest.Patience
 		c.Store = func(o *store.Options) { o.Drop = drop }
 	}))
-	d.daemon, d.witness = &daemon{b, clock.watchedClock, t}, clock
+	d.daemon, d.witness = &daemon{b, clock.watchedClock}, clock
 	for _, name := range d.names {
 		d.agents[name] = d.agent(name, "go")
 	}
 	return d
 }
 
-func (d *dropping) who() *agent { return d.agents[pick(d, d.names)] }
+func (d *dropping) who() *apptest.Actor { return d.agents[pick(d, d.names)] }
 
 // some returns the id of one of the newest tasks, if its function was not dropped.
 func (d *dropping) some() string { return fmt.Sprintf("t%d", d.created-d.IntN(min(d.created, 20)+1)) }
@@ -116,13 +116,13 @@ func (d *dropping) create() error {
 		all = append(all, task)
 	}
 	a := d.who()
-	return drop(a.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: all}))
+	return apptest.Err(a.CreateTasks(a.Ctx, &pb.CreateTasksRequest{Tasks: all}))
 }
 
 // wait begins a claim that waits if it gets no task at once.
-func (d *dropping) wait(a *agent, in *pb.ClaimTaskRequest) error {
+func (d *dropping) wait(a *apptest.Actor, in *pb.ClaimTaskRequest) error {
 	in.Wait, in.RequestId = durationpb.New(longWait), newID()
-	ctx, cancel := context.WithTimeout(a.ctx, patience)
+	ctx, cancel := context.WithTimeout(a.Ctx, patience)
 	ended := make(chan outcome[*pb.ClaimTaskResponse], 1)
 	go func() {
 		answer, err := a.ClaimTask(ctx, in)
@@ -151,8 +151,8 @@ func (d *dropping) cancel() {
 	}
 }
 
-func (d *dropping) register(a *agent) error {
-	return drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{
+func (d *dropping) register(a *apptest.Actor) error {
+	return apptest.Err(a.RegisterAgent(a.Ctx, &pb.RegisterAgentRequest{
 		Role: pick(d, []string{"builder", "tester"}), Lease: durationpb.New(apptest.LongLease),
 		Capabilities: pick(d, [][]string{nil, {"go"}, {"sql"}, {"css", "go"}}),
 	}))
@@ -160,7 +160,7 @@ func (d *dropping) register(a *agent) error {
 
 // step makes one random call.
 func (d *dropping) step() error {
-	a, o, id := d.who(), d.operator(), d.some()
+	a, o, id := d.who(), d.Root(), d.some()
 	switch d.IntN(22) {
 	case 0, 1:
 		return d.create()
@@ -169,34 +169,34 @@ func (d *dropping) step() error {
 	case 7:
 		return d.wait(a, &pb.ClaimTaskRequest{Id: id})
 	case 8:
-		return drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: id}))
+		return apptest.Err(a.ClaimTask(a.Ctx, &pb.ClaimTaskRequest{Id: id}))
 	case 9, 10, 11:
-		return drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: d.held(a, id)}))
+		return apptest.Err(a.CompleteTask(a.Ctx, &pb.CompleteTaskRequest{Id: d.held(a, id)}))
 	case 12:
 		fatal := d.IntN(3) == 0
-		return drop(a.FailTask(a.ctx, &pb.FailTaskRequest{Id: d.held(a, id), Error: "it broke", Fatal: fatal}))
+		return apptest.Err(a.FailTask(a.Ctx, &pb.FailTaskRequest{Id: d.held(a, id), Error: "it broke", Fatal: fatal}))
 	case 13:
 		decline := d.IntN(2) == 0
-		return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: d.held(a, id), Reason: "no", Decline: decline}))
+		return apptest.Err(a.ReleaseTask(a.Ctx, &pb.ReleaseTaskRequest{Id: d.held(a, id), Reason: "no", Decline: decline}))
 	case 14:
-		return drop(o.CancelTask(o.ctx, &pb.CancelTaskRequest{Id: id, Cascade: d.IntN(2) == 0}))
+		return apptest.Err(o.CancelTask(o.Ctx, &pb.CancelTaskRequest{Id: id, Cascade: d.IntN(2) == 0}))
 	case 15:
-		return drop(o.RetryTask(o.ctx, &pb.RetryTaskRequest{Id: id}))
+		return apptest.Err(o.RetryTask(o.Ctx, &pb.RetryTaskRequest{Id: id}))
 	case 16:
-		return drop(o.UpdateTask(o.ctx, &pb.UpdateTaskRequest{Id: id, SetLabels: map[string]string{"y": "1"}}))
+		return apptest.Err(o.UpdateTask(o.Ctx, &pb.UpdateTaskRequest{Id: id, SetLabels: map[string]string{"y": "1"}}))
 	case 17:
 		return d.register(a)
 	case 18:
-		err := drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{}))
+		err := apptest.Err(a.DeregisterAgent(a.Ctx, &pb.DeregisterAgentRequest{}))
 		for try := 0; try < 3 && d.register(a) != nil; try++ {
 		}
 		return err
 	case 19:
 		kind := pick(d, []string{"halt", "resume", "resume", "resume"})
-		return drop(o.messages.SendMessages(o.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
-			Target: &pb.Target{To: &pb.Target_Agent{Agent: a.name}}, Type: kind}}}))
+		return apptest.Err(o.SendMessages(o.Ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+			Target: &pb.Target{To: &pb.Target_Agent{Agent: a.Name}}, Type: kind}}}))
 	case 20:
-		return drop(o.admin.Drain(o.ctx, &pb.DrainRequest{Resume: d.IntN(6) > 0}))
+		return apptest.Err(o.Drain(o.Ctx, &pb.DrainRequest{Resume: d.IntN(6) > 0}))
 	default:
 		d.cancel()
 		d.daemon.Clock.Advance(pick(d, []time.Duration{time.Second, time.Minute, time.Minute, longWait}))
@@ -205,8 +205,8 @@ func (d *dropping) step() error {
 }
 
 // held returns the id of a task that an agent holds, or another one if it holds none.
-func (d *dropping) held(a *agent, other string) string {
-	out, err := a.ListTasks(a.ctx, &pb.ListTasksRequest{Holder: a.name, PageSize: 1})
+func (d *dropping) held(a *apptest.Actor, other string) string {
+	out, err := a.ListTasks(a.Ctx, &pb.ListTasksRequest{Holder: a.Name, PageSize: 1})
 	if err != nil || len(out.GetTasks()) == 0 {
 		return other
 	}
@@ -216,7 +216,7 @@ func (d *dropping) held(a *agent, other string) string {
 // compare wants the memory of the writer to agree with the tables, and exactly those calls to wait that
 // are on its lists. It returns how many are, and how many searches have not ended.
 func (d *dropping) compare() (listed, searches int) {
-	d.t.Helper()
+	d.Helper()
 	var over []string // calls that had ended before
 	for _, w := range d.waits {
 		if len(w.ended) > 0 && !w.cancelled {
@@ -224,13 +224,13 @@ func (d *dropping) compare() (listed, searches int) {
 		}
 	}
 	wrong, ids, searches, err := d.witness.tasks.Compare(context.Background())
-	check(d.t, err)
+	apptest.NoError(d, err)
 	for _, w := range wrong {
-		d.t.Errorf("after %d dropped functions: %s", d.dropped.Load(), w)
+		d.Errorf("after %d dropped functions: %s", d.dropped.Load(), w)
 	}
 	for _, id := range ids {
 		if slices.Contains(over, id) || !slices.ContainsFunc(d.waits, func(w *wait) bool { return w.id == id }) {
-			d.t.Errorf("the call %s is on the list and has ended", id)
+			d.Errorf("the call %s is on the list and has ended", id)
 		}
 	}
 	d.waits = slices.DeleteFunc(d.waits, func(w *wait) bool {
@@ -240,7 +240,7 @@ func (d *dropping) compare() (listed, searches int) {
 		o := <-w.ended
 		w.end()
 		if status.Code(o.err) == codes.DeadlineExceeded {
-			d.t.Errorf("the call %s was on no list and has not ended", w.id)
+			d.Errorf("the call %s was on no list and has not ended", w.id)
 		}
 		if o.answer.GetTask() != nil {
 			d.granted++
@@ -255,47 +255,47 @@ func (d *dropping) compare() (listed, searches int) {
 
 // sound wants an error, if any, to be one that a caller can cause or that the test has caused.
 func (d *dropping) sound(err error) {
-	d.t.Helper()
+	d.Helper()
 	switch status.Code(err) {
 	case codes.Internal, codes.Unknown, codes.DataLoss, codes.DeadlineExceeded:
-		d.t.Error(err)
+		d.Error(err)
 	default:
 	}
 }
 
 // run makes random calls while functions are dropped, and compares after each.
 func (d *dropping) run(steps int, step func() error) {
-	d.t.Helper()
+	d.Helper()
 	for range steps {
 		d.on.Store(true)
 		err := step()
 		d.on.Store(false)
 		d.sound(err)
-		if d.compare(); d.t.(*testing.T).Failed() {
-			d.t.Fatal("the memory of the writer is wrong")
+		if d.compare(); d.TB.(*testing.T).Failed() {
+			d.Fatal("the memory of the writer is wrong")
 		}
 	}
 	// All who still wait learn in the end that there is no task for them.
-	check(d.t, drop(d.operator().admin.Drain(d.operator().ctx, &pb.DrainRequest{Resume: true})))
+	apptest.Must(d, d.Root().Drain, &pb.DrainRequest{Resume: true})
 	d.until(longWait, func() bool { listed, _ := d.compare(); return listed == 0 })
 }
 
 // until advances the clock until a condition holds.
 func (d *dropping) until(pause time.Duration, holds func() bool) {
-	d.t.Helper()
+	d.Helper()
 	for deadline := time.Now().Add(patience); !holds(); runtime.Gosched() {
 		d.daemon.Clock.Advance(pause)
 		if time.Now().After(deadline) {
-			d.t.Fatal("what should happen in time does not happen")
+			d.Fatal("what should happen in time does not happen")
 		}
 	}
 }
 
 // tried wants the calls to have met what the test is about.
 func (d *dropping) tried() {
-	d.t.Helper()
+	d.Helper()
 	if n := d.dropped.Load(); n < 20 || d.granted == 0 || d.refused == 0 {
-		d.t.Errorf("only %d functions were dropped; of the calls that waited, %d got a task and %d did not", n, d.granted, d.refused)
+		d.Errorf("only %d functions were dropped; of the calls that waited, %d got a task and %d did not", n, d.granted, d.refused)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestTasks_ALongSearchOfAWaitingClaimMissesNoTaskWhateverIsDropped(t *testin
 	d := newDropping(t, 2)
 	for _, label := range []string{"x", "y"} {
 		for i := range 3 {
-			d.operator().createAll(many(fmt.Sprint(label, i), 1000, func(_ int, n *pb.NewTask) {
+			createAll(d.Root(), many(fmt.Sprint(label, i), 1000, func(_ int, n *pb.NewTask) {
 				n.Labels = map[string]string{label: "1"}
 			})...)
 		}
@@ -336,7 +336,7 @@ func TestTasks_ALongSearchOfAWaitingClaimMissesNoTaskWhateverIsDropped(t *testin
 		switch d.IntN(5) {
 		case 0:
 			d.created++
-			return drop(a.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{
+			return apptest.Err(a.CreateTasks(a.Ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{
 				Id: fmt.Sprintf("t%d", d.created), Title: "x", Labels: both, Priority: 1,
 				Capabilities: []string{pick(d, []string{"go", "sql"})},
 			}}}))

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/tasks"
 )
 
@@ -14,12 +15,12 @@ import (
 func TestTask_EachStatePermitsTheCallsOfItsMoves(t *testing.T) {
 	t.Parallel()
 	a := newDaemon(t).agent("a")
-	a.create("need")
+	create(a, "need")
 	update := func(change func(in *pb.UpdateTaskRequest)) func(id string) error {
 		return func(id string) error {
 			in := &pb.UpdateTaskRequest{Id: id}
 			change(in)
-			return drop(a.UpdateTask(a.ctx, in))
+			return apptest.Err(a.UpdateTask(a.Ctx, in))
 		}
 	}
 	block := update(func(in *pb.UpdateTaskRequest) { in.BlockChange = &pb.UpdateTaskRequest_Block{Block: "why"} })
@@ -28,7 +29,7 @@ func TestTask_EachStatePermitsTheCallsOfItsMoves(t *testing.T) {
 		refusal string
 	}{
 		"claim": {func(id string) error {
-			return drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: id}))
+			return apptest.Err(a.ClaimTask(a.Ctx, &pb.ClaimTaskRequest{Id: id}))
 		}, "TASK_FINISHED"},
 		"report": {update(func(in *pb.UpdateTaskRequest) { in.Progress = proto.Float64(0.5) }), "TASK_LOST"},
 		"block":  {block, "TASK_LOST"},
@@ -37,22 +38,22 @@ func TestTask_EachStatePermitsTheCallsOfItsMoves(t *testing.T) {
 		}), "TASK_LOST"},
 		"describe": {update(func(in *pb.UpdateTaskRequest) { in.Title = proto.String("y") }), "TASK_FINISHED"},
 		"complete": {func(id string) error {
-			return drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: id}))
+			return apptest.Err(a.CompleteTask(a.Ctx, &pb.CompleteTaskRequest{Id: id}))
 		}, "TASK_LOST"},
 		"fail": {func(id string) error {
-			return drop(a.FailTask(a.ctx, &pb.FailTaskRequest{Id: id, Fatal: true}))
+			return apptest.Err(a.FailTask(a.Ctx, &pb.FailTaskRequest{Id: id, Fatal: true}))
 		}, "TASK_LOST"},
 		"release": {func(id string) error {
-			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: id}))
+			return apptest.Err(a.ReleaseTask(a.Ctx, &pb.ReleaseTaskRequest{Id: id}))
 		}, "TASK_LOST"},
 		"decline": {func(id string) error {
-			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true, Reason: "no"}))
+			return apptest.Err(a.ReleaseTask(a.Ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true, Reason: "no"}))
 		}, "TASK_FINISHED"},
 		"cancel": {func(id string) error {
-			return drop(a.CancelTask(a.ctx, &pb.CancelTaskRequest{Id: id}))
+			return apptest.Err(a.CancelTask(a.Ctx, &pb.CancelTaskRequest{Id: id}))
 		}, "TASK_FINISHED"},
 		"retry": {func(id string) error {
-			return drop(a.RetryTask(a.ctx, &pb.RetryTaskRequest{Id: id}))
+			return apptest.Err(a.RetryTask(a.Ctx, &pb.RetryTaskRequest{Id: id}))
 		}, "TASK_NOT_FAILED"},
 	}
 	others := map[pb.TaskState]map[string]string{ // refusals that depend on the state
@@ -69,11 +70,11 @@ func TestTask_EachStatePermitsTheCallsOfItsMoves(t *testing.T) {
 			if state == waiting {
 				n.DependsOn = []string{"need"}
 			}
-			a.createAll(n)
+			createAll(a, n)
 			for _, step := range path {
-				check(t, step(id))
+				apptest.NoError(t, step(id))
 			}
-			a.state(state, id)
+			wantState(a, state, id)
 			refusal := call.refusal
 			if other := others[state][name]; other != "" {
 				refusal = other

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A naiveTask is a task in the model.
@@ -96,14 +97,14 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		session := fmt.Sprintf("s%d", run)
-		o := d.operator()
-		check(rt, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: session})))
-		lead := d.in(session, "")
-		agents := map[string]*agent{}
+		o := d.Root()
+		apptest.Must(rt, o.CreateSession, &pb.CreateSessionRequest{Name: session})
+		lead := d.Actor(session, "")
+		agents := map[string]*apptest.Actor{}
 		b := &naiveBoard{tasks: map[string]*naiveTask{}, roles: map[string]string{"ann": "x", "bob": "y", "cleo": "x"}}
 		for _, name := range names {
-			agents[name] = d.in(session, name)
-			agents[name].register(b.roles[name])
+			agents[name] = d.Actor(session, name)
+			register(agents[name], b.roles[name])
 		}
 		who := func(rt *rapid.T) string { return rapid.SampledFrom(names).Draw(rt, "agent") }
 		some := func(rt *rapid.T) string {
@@ -138,14 +139,14 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 				case 1:
 					n.assignee = who(rt)
 				}
-				lead.createAll(&pb.NewTask{Id: id, Title: id, DependsOn: n.needs, Parent: n.parent, Priority: n.priority, Role: n.role, Assignee: n.assignee})
+				createAll(lead, &pb.NewTask{Id: id, Title: id, DependsOn: n.needs, Parent: n.parent, Priority: n.priority, Role: n.role, Assignee: n.assignee})
 				b.order, b.tasks[id] = append(b.order, id), n
 				b.settle()
 			},
 			"claim": func(rt *rapid.T) {
 				name := who(rt)
 				best := b.claimable(name)
-				if got := agents[name].claim(); got != best {
+				if got := claim(agents[name]); got != best {
 					rt.Fatalf("%s claimed %q, in the model %q", name, got, best)
 				}
 				if best != "" {
@@ -156,34 +157,34 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 				name, id := who(rt), some(rt)
 				task := b.tasks[id]
 				permitted := holds(id, name) || task.state == ready && !task.delayed && b.serves(id, name)
-				if agree(rt, permitted, drop(agents[name].ClaimTask(agents[name].ctx, &pb.ClaimTaskRequest{Id: id}))) && task.state == ready {
+				if agree(rt, permitted, apptest.Err(agents[name].ClaimTask(agents[name].Ctx, &pb.ClaimTaskRequest{Id: id}))) && task.state == ready {
 					task.state, task.holder = claimed, name
 				}
 			},
 			"complete": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
 				permitted := holds(id, name) || b.tasks[id].state == done && b.tasks[id].holder == name
-				if agree(rt, permitted, drop(agents[name].CompleteTask(agents[name].ctx, &pb.CompleteTaskRequest{Id: id}))) {
+				if agree(rt, permitted, apptest.Err(agents[name].CompleteTask(agents[name].Ctx, &pb.CompleteTaskRequest{Id: id}))) {
 					b.tasks[id].state = done
 					b.settle()
 				}
 			},
 			"fail": func(rt *rapid.T) {
 				name, id, fatal := who(rt), some(rt), rapid.Bool().Draw(rt, "fatal")
-				if agree(rt, holds(id, name), drop(agents[name].FailTask(agents[name].ctx, &pb.FailTaskRequest{Id: id, Fatal: fatal}))) {
+				if agree(rt, holds(id, name), apptest.Err(agents[name].FailTask(agents[name].Ctx, &pb.FailTaskRequest{Id: id, Fatal: fatal}))) {
 					b.miss(id, fatal, true)
 				}
 			},
 			"release": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
-				if agree(rt, holds(id, name), drop(agents[name].ReleaseTask(agents[name].ctx, &pb.ReleaseTaskRequest{Id: id}))) {
+				if agree(rt, holds(id, name), apptest.Err(agents[name].ReleaseTask(agents[name].Ctx, &pb.ReleaseTaskRequest{Id: id}))) {
 					b.end(id, ready)
 				}
 			},
 			"decline": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
 				permitted := b.tasks[id].assignee == name && b.tasks[id].state < done
-				err := drop(agents[name].ReleaseTask(agents[name].ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true, Reason: "no"}))
+				err := apptest.Err(agents[name].ReleaseTask(agents[name].Ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true, Reason: "no"}))
 				if agree(rt, permitted, err) {
 					if b.tasks[id].assignee = ""; b.tasks[id].holder == name {
 						b.end(id, ready)
@@ -192,14 +193,14 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 			},
 			"block": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
-				err := drop(agents[name].UpdateTask(agents[name].ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}}))
+				err := apptest.Err(agents[name].UpdateTask(agents[name].Ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}}))
 				if agree(rt, holds(id, name), err) {
 					b.tasks[id].state = blocked
 				}
 			},
 			"unblock": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
-				err := drop(agents[name].UpdateTask(agents[name].ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}}))
+				err := apptest.Err(agents[name].UpdateTask(agents[name].Ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}}))
 				if agree(rt, holds(id, name) && b.tasks[id].state == blocked, err) {
 					b.tasks[id].state = claimed
 				}
@@ -207,7 +208,7 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 			"cancel": func(rt *rapid.T) {
 				id, cascade := some(rt), rapid.Bool().Draw(rt, "cascade")
 				state := b.tasks[id].state
-				if agree(rt, state != done && state != failed, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: id, Cascade: cascade}))) {
+				if agree(rt, state != done && state != failed, apptest.Err(lead.CancelTask(lead.Ctx, &pb.CancelTaskRequest{Id: id, Cascade: cascade}))) {
 					concerned := map[string]bool{id: true}
 					if cascade {
 						concerned = b.cascade(id)
@@ -219,15 +220,15 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 			},
 			"retry": func(rt *rapid.T) {
 				id := some(rt)
-				if agree(rt, b.tasks[id].state == failed, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: id}))) {
+				if agree(rt, b.tasks[id].state == failed, apptest.Err(lead.RetryTask(lead.Ctx, &pb.RetryTaskRequest{Id: id}))) {
 					b.end(id, ready)
 					b.tasks[id].attempts, b.tasks[id].delayed = 0, false
 				}
 			},
 			"deregister": func(rt *rapid.T) {
 				name := who(rt)
-				check(rt, drop(agents[name].registry.DeregisterAgent(agents[name].ctx, &pb.DeregisterAgentRequest{})))
-				agents[name].register(b.roles[name])
+				apptest.Must(rt, agents[name].DeregisterAgent, &pb.DeregisterAgentRequest{})
+				register(agents[name], b.roles[name])
 				for _, id := range b.order {
 					if holds(id, name) {
 						b.miss(id, false, false)
@@ -238,8 +239,7 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 				}
 			},
 			"": func(rt *rapid.T) {
-				out, err := lead.ListTasks(lead.ctx, &pb.ListTasksRequest{OldestFirst: true, PageSize: 1000})
-				check(rt, err)
+				out := apptest.Must(rt, lead.ListTasks, &pb.ListTasksRequest{OldestFirst: true, PageSize: 1000})
 				var got, wanted strings.Builder
 				for _, task := range out.GetTasks() {
 					fmt.Fprintf(&got, "%s %v %s %d %q %t\n", task.GetId(), task.GetState(), task.GetHolder(), task.GetAttempts(), task.GetAssignee(), task.GetDueAt() != nil)
@@ -253,6 +253,6 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 				}
 			},
 		})
-		check(rt, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: session})))
+		apptest.Must(rt, o.CloseSession, &pb.CloseSessionRequest{Name: session})
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
+	"brokerd/internal/apptest"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -49,7 +50,7 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 	create := func(id string, needs ...string) {
 		t.Helper()
 		n := &pb.NewTask{Id: id, Title: id, MaxAttempts: 1, DependsOn: needs}
-		check(t, drop(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
+		apptest.NoError(t, apptest.Err(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
 	}
 	create("t")
 	for _, step := range []struct {
@@ -57,14 +58,14 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 		change func()
 		state  pb.TaskState
 	}{
-		{"retried", func() { check(t, drop(service.RetryTask(ctx, &pb.RetryTaskRequest{Id: "t"}))) }, ready},
+		{"retried", func() { apptest.NoError(t, apptest.Err(service.RetryTask(ctx, &pb.RetryTaskRequest{Id: "t"}))) }, ready},
 		{"needed by another task", func() { create("next", "t") }, failed},
 	} {
-		check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{Id: "t"})))
-		check(t, drop(service.FailTask(ctx, &pb.FailTaskRequest{Id: "t", Error: "it broke", Fatal: true})))
+		apptest.NoError(t, apptest.Err(service.ClaimTask(ctx, &pb.ClaimTaskRequest{Id: "t"})))
+		apptest.NoError(t, apptest.Err(service.FailTask(ctx, &pb.FailTaskRequest{Id: "t", Error: "it broke", Fatal: true})))
 		clock.Advance(time.Hour)
 		var found []work.Done
-		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
+		apptest.NoError(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
 			found, err = service.Finished(snap, 1, clock.Now(), 10)
 			return err
 		}))
@@ -75,7 +76,7 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 			t.Errorf("%s: Remove returns %v, want a conflict", step.name, err)
 		}
 		f, err := service.GetTask(ctx, &pb.GetTaskRequest{Id: "t"})
-		check(t, err)
+		apptest.NoError(t, err)
 		want(t, step.name+": the state", f.GetTask().GetState(), step.state)
 	}
 }
@@ -91,20 +92,20 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	service, ctx := newService(t, st, clock)
 	for _, id := range []string{"older", "newer"} {
 		n := &pb.NewTask{Id: id, Title: id, Artifacts: []string{id + ".md@1"}}
-		check(t, drop(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
+		apptest.NoError(t, apptest.Err(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
 	}
-	check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{Id: "older"})))
+	apptest.NoError(t, apptest.Err(service.ClaimTask(ctx, &pb.ClaimTaskRequest{Id: "older"})))
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "report.md@1"}), int64(0)
 	search := func() {
 		t.Helper()
-		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
+		apptest.NoError(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
 			read, _, err = service.ArtifactMentions(snap, 1, read, texts)
 			return err
 		}))
 	}
 	search()
 	want(t, "texts that the first search finds", len(texts.Found()), 2)
-	check(t, drop(service.CompleteTask(ctx, &pb.CompleteTaskRequest{Id: "older", Artifacts: []string{"report.md@1"}})))
+	apptest.NoError(t, apptest.Err(service.CompleteTask(ctx, &pb.CompleteTaskRequest{Id: "older", Artifacts: []string{"report.md@1"}})))
 	search()
 	want(t, "the search after it finds the result", texts.Found()["report.md@1"], true)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -22,62 +23,60 @@ func TestTask_EachCallIsAllowedInItsStatesAlone(t *testing.T) {
 	d := newDaemon(t)
 	lead, holder := d.member("lead", "lead"), d.agent("holder")
 	reach := map[pb.TaskState]func(id string){
-		waiting: func(id string) { lead.create("before-"+id, id+": before-"+id) },
-		ready:   func(id string) { lead.create(id) },
-		claimed: func(id string) { lead.create(id); holder.take(id) },
+		waiting: func(id string) { create(lead, "before-"+id, id+": before-"+id) },
+		ready:   func(id string) { create(lead, id) },
+		claimed: func(id string) { create(lead, id); take(holder, id) },
 		blocked: func(id string) {
-			lead.create(id)
-			holder.take(id)
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "no key"}})
-			check(t, err)
+			create(lead, id)
+			take(holder, id)
+			apptest.Must(t, holder.UpdateTask, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "no key"}})
 		},
-		done:   func(id string) { lead.create(id); holder.take(id); holder.complete(id) },
-		failed: func(id string) { lead.create(id); holder.take(id); holder.fail(id, true) },
+		done:   func(id string) { create(lead, id); take(holder, id); complete(holder, id) },
+		failed: func(id string) { create(lead, id); take(holder, id); fail(holder, id, true) },
 		cancelled: func(id string) {
-			lead.create(id)
-			_, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: id})
-			check(t, err)
+			create(lead, id)
+			apptest.Must(t, lead.CancelTask, &pb.CancelTaskRequest{Id: id})
 		},
 	}
 	calls := map[string]func(id string) error{
 		"claim": func(id string) error {
-			_, err := holder.ClaimTask(holder.ctx, &pb.ClaimTaskRequest{Id: id})
+			_, err := holder.ClaimTask(holder.Ctx, &pb.ClaimTaskRequest{Id: id})
 			return err
 		},
 		"update": func(id string) error {
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, Progress: proto.Float64(0.5)})
+			_, err := holder.UpdateTask(holder.Ctx, &pb.UpdateTaskRequest{Id: id, Progress: proto.Float64(0.5)})
 			return err
 		},
 		"block": func(id string) error {
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}})
+			_, err := holder.UpdateTask(holder.Ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}})
 			return err
 		},
 		"unblock": func(id string) error {
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
+			_, err := holder.UpdateTask(holder.Ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
 			return err
 		},
 		"describe": func(id string) error {
-			_, err := lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{Id: id, Title: proto.String("new")})
+			_, err := lead.UpdateTask(lead.Ctx, &pb.UpdateTaskRequest{Id: id, Title: proto.String("new")})
 			return err
 		},
 		"complete": func(id string) error {
-			_, err := holder.CompleteTask(holder.ctx, &pb.CompleteTaskRequest{Id: id})
+			_, err := holder.CompleteTask(holder.Ctx, &pb.CompleteTaskRequest{Id: id})
 			return err
 		},
 		"fail": func(id string) error {
-			_, err := holder.FailTask(holder.ctx, &pb.FailTaskRequest{Id: id, Fatal: true})
+			_, err := holder.FailTask(holder.Ctx, &pb.FailTaskRequest{Id: id, Fatal: true})
 			return err
 		},
 		"release": func(id string) error {
-			_, err := holder.ReleaseTask(holder.ctx, &pb.ReleaseTaskRequest{Id: id})
+			_, err := holder.ReleaseTask(holder.Ctx, &pb.ReleaseTaskRequest{Id: id})
 			return err
 		},
 		"cancel": func(id string) error {
-			_, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: id})
+			_, err := lead.CancelTask(lead.Ctx, &pb.CancelTaskRequest{Id: id})
 			return err
 		},
 		"retry": func(id string) error {
-			_, err := lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: id})
+			_, err := lead.RetryTask(lead.Ctx, &pb.RetryTaskRequest{Id: id})
 			return err
 		},
 	}
@@ -98,19 +97,19 @@ func TestTask_EachCallIsAllowedInItsStatesAlone(t *testing.T) {
 		for state, outcome := range outcomes {
 			id := call + "-" + strings.ToLower(strings.TrimPrefix(state.String(), "TASK_STATE_"))
 			reach[state](id)
-			lead.state(state, id)
+			wantState(lead, state, id)
 			err := calls[call](id)
 			if next, allowed := outcome.(pb.TaskState); allowed {
 				if err != nil {
 					t.Errorf("%s in %v: %v", call, state, err)
 				}
-				lead.state(next, id)
+				wantState(lead, next, id)
 				continue
 			}
-			if reason(err) != outcome {
+			if testkit.Reason(err) != outcome {
 				t.Errorf("%s in %v: %v, want the reason %v", call, state, err, outcome)
 			}
-			lead.state(state, id)
+			wantState(lead, state, id)
 		}
 	}
 }
@@ -119,54 +118,54 @@ func TestTask_AnotherAgentCannotChangeIt(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, holder, other := d.member("lead", "lead"), d.agent("holder"), d.agent("other")
-	lead.create("t")
-	fence := holder.take("t")
+	create(lead, "t")
+	fence := take(holder, "t")
 	for name, err := range map[string]error{
-		"claim": drop(other.ClaimTask(other.ctx, &pb.ClaimTaskRequest{Id: "t"})),
+		"claim": apptest.Err(other.ClaimTask(other.Ctx, &pb.ClaimTaskRequest{Id: "t"})),
 	} {
 		refused(t, err, "TASK_CLAIMED")
 		if !strings.Contains(err.Error(), "holder") {
 			t.Errorf("%s: the error does not name the holder: %v", name, err)
 		}
 	}
-	refused(t, drop(other.CompleteTask(other.ctx, &pb.CompleteTaskRequest{Id: "t"})), "TASK_LOST")
-	refused(t, drop(other.ReleaseTask(other.ctx, &pb.ReleaseTaskRequest{Id: "t"})), "TASK_LOST")
-	refused(t, drop(holder.CompleteTask(holder.ctx, &pb.CompleteTaskRequest{Id: "t", Fence: fence + 1})), "TASK_LOST")
-	refused(t, drop(other.CancelTask(other.ctx, &pb.CancelTaskRequest{Id: "t"})), "NOT_CREATOR")
-	refused(t, drop(other.UpdateTask(other.ctx, &pb.UpdateTaskRequest{Id: "t", Title: proto.String("x")})), "NOT_CREATOR")
-	refused(t, drop(other.ReleaseTask(other.ctx, &pb.ReleaseTaskRequest{Id: "t", Decline: true, Reason: "no"})), "NOT_ASSIGNEE")
-	refused(t, drop(d.operator().ClaimTask(other.ctx, &pb.ClaimTaskRequest{})), "AGENT_REQUIRED")
-	lead.state(claimed, "t")
+	refused(t, apptest.Err(other.CompleteTask(other.Ctx, &pb.CompleteTaskRequest{Id: "t"})), "TASK_LOST")
+	refused(t, apptest.Err(other.ReleaseTask(other.Ctx, &pb.ReleaseTaskRequest{Id: "t"})), "TASK_LOST")
+	refused(t, apptest.Err(holder.CompleteTask(holder.Ctx, &pb.CompleteTaskRequest{Id: "t", Fence: fence + 1})), "TASK_LOST")
+	refused(t, apptest.Err(other.CancelTask(other.Ctx, &pb.CancelTaskRequest{Id: "t"})), "NOT_CREATOR")
+	refused(t, apptest.Err(other.UpdateTask(other.Ctx, &pb.UpdateTaskRequest{Id: "t", Title: proto.String("x")})), "NOT_CREATOR")
+	refused(t, apptest.Err(other.ReleaseTask(other.Ctx, &pb.ReleaseTaskRequest{Id: "t", Decline: true, Reason: "no"})), "NOT_ASSIGNEE")
+	refused(t, apptest.Err(d.Root().ClaimTask(other.Ctx, &pb.ClaimTaskRequest{})), "AGENT_REQUIRED")
+	wantState(lead, claimed, "t")
 }
 
 func TestTask_DependentsBecomeReadyWithTheLastDependency(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("c: a b", "b: a", "a", "d: c")
-	lead.state(waiting, "b", "c", "d")
-	if got := lead.task("c").GetWaitsFor().GetId(); got != "a" {
+	create(lead, "c: a b", "b: a", "a", "d: c")
+	wantState(lead, waiting, "b", "c", "d")
+	if got := task(lead, "c").GetWaitsFor().GetId(); got != "a" {
 		t.Errorf("c waits for %q, want a", got)
 	}
-	want(t, "the first task", a.claim(), "a")
-	want(t, "nothing else", a.claim(), "")
-	out := a.complete("a")
+	want(t, "the first task", claim(a), "a")
+	want(t, "nothing else", claim(a), "")
+	out := complete(a, "a")
 	if len(out.GetReady()) != 1 || out.GetReady()[0].GetId() != "b" {
 		t.Errorf("ready after a: %v", out.GetReady())
 	}
-	want(t, "the next task", a.claim(), "b")
-	a.complete("b")
-	want(t, "the next task", a.claim(), "c")
-	a.fail("c", true)
-	lead.state(waiting, "d")
-	if w := lead.task("d").GetWaitsFor(); w.GetId() != "c" || w.GetState() != failed {
+	want(t, "the next task", claim(a), "b")
+	complete(a, "b")
+	want(t, "the next task", claim(a), "c")
+	fail(a, "c", true)
+	wantState(lead, waiting, "d")
+	if w := task(lead, "d").GetWaitsFor(); w.GetId() != "c" || w.GetState() != failed {
 		t.Errorf("d waits for %v", w)
 	}
-	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: "c"})))
-	want(t, "the retried task", a.claim(), "c")
-	a.complete("c")
-	lead.state(ready, "d")
-	if n := len(lead.full("c").GetHistory()); n != 1 {
+	apptest.Must(t, lead.RetryTask, &pb.RetryTaskRequest{Id: "c"})
+	want(t, "the retried task", claim(a), "c")
+	complete(a, "c")
+	wantState(lead, ready, "d")
+	if n := len(full(lead, "c").GetHistory()); n != 1 {
 		t.Errorf("the history of c has %d attempts", n)
 	}
 }
@@ -175,7 +174,7 @@ func TestCreateTasks_IsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
-	lead.create("old")
+	create(lead, "old")
 	for name, c := range map[string]struct {
 		tasks  []*pb.NewTask
 		reason string
@@ -195,15 +194,14 @@ func TestCreateTasks_IsAllOrNothing(t *testing.T) {
 		"none":                     {nil, "INVALID_ARGUMENT", "tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := lead.CreateTasks(lead.ctx, &pb.CreateTasksRequest{Tasks: c.tasks})
+			_, err := lead.CreateTasks(lead.Ctx, &pb.CreateTasksRequest{Tasks: c.tasks})
 			refused(t, err, c.reason)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v does not say %q", err, c.says)
 			}
 		})
 	}
-	out, err := lead.ListTasks(lead.ctx, &pb.ListTasksRequest{})
-	check(t, err)
+	out := apptest.Must(t, lead.ListTasks, &pb.ListTasksRequest{})
 	want(t, "tasks in the end", len(out.GetTasks()), 1)
 }
 
@@ -215,7 +213,7 @@ func TestCreateTasks_RefusesManyDependenciesQuickly(t *testing.T) {
 	for i := range needs {
 		needs[i] = fmt.Sprintf("dep%05d", i)
 	}
-	_, err := a.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "x", DependsOn: needs}}})
+	_, err := a.CreateTasks(a.Ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "x", DependsOn: needs}}})
 	if status.Code(err) != codes.InvalidArgument || !slices.Contains(testkit.Fields(err), "tasks[0].depends_on") {
 		t.Errorf("got %v", err)
 	}
@@ -225,15 +223,15 @@ func TestCreateTasks_AssignsIdsAndWarnsOfRolesWithoutAgents(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
-	out := lead.createAll(&pb.NewTask{Title: "one", Role: "tester"}, &pb.NewTask{Title: "two"})
+	out := createAll(lead, &pb.NewTask{Title: "one", Role: "tester"}, &pb.NewTask{Title: "two"})
 	if len(out.GetWarnings()) != 1 || !strings.Contains(out.GetWarnings()[0], "tester") {
 		t.Errorf("warnings: %q", out.GetWarnings())
 	}
-	first := lead.task(out.GetTasks()[0].GetId())
+	first := task(lead, out.GetTasks()[0].GetId())
 	if !strings.HasPrefix(first.GetId(), "t-") || first.GetTitle() != "one" {
 		t.Errorf("the first task: %v", first)
 	}
-	byRevision := lead.task(strings.TrimPrefix(first.GetId(), "t-"))
+	byRevision := task(lead, strings.TrimPrefix(first.GetId(), "t-"))
 	want(t, "the task by its revision", byRevision.GetId(), first.GetId())
 }
 
@@ -242,10 +240,8 @@ func TestCreateTasks_TheSameRequestCreatesOnce(t *testing.T) {
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	in := &pb.CreateTasksRequest{RequestId: newID(), Tasks: []*pb.NewTask{{Title: "one"}}}
-	first, err := lead.CreateTasks(lead.ctx, in)
-	check(t, err)
-	second, err := lead.CreateTasks(lead.ctx, in)
-	check(t, err)
+	first := apptest.Must(t, lead.CreateTasks, in)
+	second := apptest.Must(t, lead.CreateTasks, in)
 	if !proto.Equal(first, second) {
 		t.Errorf("%v, then %v", first, second)
 	}
@@ -255,30 +251,29 @@ func TestFailTask_WaitsLongerAfterEachAttempt(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("t")
+	create(lead, "t")
 	for n, wait := range []time.Duration{time.Second, 2 * time.Second} {
-		want(t, "the task", a.claim(), "t")
-		out := a.fail("t", false)
+		want(t, "the task", claim(a), "t")
+		out := fail(a, "t", false)
 		want(t, "attempts", out.GetAttempts(), int32(n+1))
 		want(t, "backoff", out.GetDueAt().AsTime().Sub(d.Clock.Now()), wait)
-		empty, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{})
-		check(t, err)
+		empty := apptest.Must(t, a.ClaimTask, &pb.ClaimTaskRequest{})
 		want(t, "the reason", empty.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_DELAYED)
 		want(t, "the next time", empty.GetNextDue().AsTime(), out.GetDueAt().AsTime())
-		refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t"})), "TASK_DELAYED")
+		refused(t, apptest.Err(a.ClaimTask(a.Ctx, &pb.ClaimTaskRequest{Id: "t"})), "TASK_DELAYED")
 		ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
 		d.Clock.Advance(wait)
 		got := <-ended
-		check(t, got.err)
+		apptest.NoError(t, got.err)
 		want(t, "the task after its backoff", got.answer.GetTask().GetId(), "t")
 		want(t, "the number of the attempt", got.answer.GetAttempt(), int32(n+2))
 		want(t, "the history", len(got.answer.GetHistory()), n+1)
-		check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t"})))
+		apptest.Must(t, a.ReleaseTask, &pb.ReleaseTaskRequest{Id: "t"})
 	}
-	want(t, "the last attempt", a.claim(), "t")
-	a.fail("t", false)
-	lead.state(failed, "t")
-	if mail := lead.mail("task_failed"); len(mail) != 1 || mail[0].GetMessage().GetTaskId() != "t" {
+	want(t, "the last attempt", claim(a), "t")
+	fail(a, "t", false)
+	wantState(lead, failed, "t")
+	if mail := mail(lead, "task_failed"); len(mail) != 1 || mail[0].GetMessage().GetTaskId() != "t" {
 		t.Errorf("the creator got %v", mail)
 	}
 }
@@ -287,20 +282,19 @@ func TestCancelTask_CascadeReachesDependentsAndSubtasks(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.createAll(&pb.NewTask{Id: "root", Title: "r"}, &pb.NewTask{Id: "part", Title: "p", Parent: "root"},
+	createAll(lead, &pb.NewTask{Id: "root", Title: "r"}, &pb.NewTask{Id: "part", Title: "p", Parent: "root"},
 		&pb.NewTask{Id: "next", Title: "n", DependsOn: []string{"root"}}, &pb.NewTask{Id: "last", Title: "l", DependsOn: []string{"next"}},
 		&pb.NewTask{Id: "other", Title: "o"}, &pb.NewTask{Id: "finished", Title: "f", Parent: "root"})
-	a.take("finished")
-	a.complete("finished")
-	a.take("part")
-	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "root", Cascade: true, Reason: "not needed"})
-	check(t, err)
+	take(a, "finished")
+	complete(a, "finished")
+	take(a, "part")
+	out := apptest.Must(t, lead.CancelTask, &pb.CancelTaskRequest{Id: "root", Cascade: true, Reason: "not needed"})
 	want(t, "cancelled", out.GetCancelled(), 4)
-	lead.state(cancelled, "root", "part", "next", "last")
-	lead.state(ready, "other")
-	lead.state(done, "finished")
-	refused(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "part"})), "TASK_LOST")
-	if mail := a.mail("task_lost"); len(mail) != 1 || !strings.Contains(mail[0].GetMessage().GetSubject(), "not needed") {
+	wantState(lead, cancelled, "root", "part", "next", "last")
+	wantState(lead, ready, "other")
+	wantState(lead, done, "finished")
+	refused(t, apptest.Err(a.CompleteTask(a.Ctx, &pb.CompleteTaskRequest{Id: "part"})), "TASK_LOST")
+	if mail := mail(a, "task_lost"); len(mail) != 1 || !strings.Contains(mail[0].GetMessage().GetSubject(), "not needed") {
 		t.Errorf("the holder got %v", mail)
 	}
 }
@@ -309,23 +303,23 @@ func TestGetTask_FullHasEverythingThatCarriesItsId(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
-	lead.create("t", "u: t")
-	check(t, drop(lead.messages.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
-		Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Subject: "about it", TaskId: "t"}}})))
+	create(lead, "t", "u: t")
+	apptest.Must(t, lead.SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+		Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Subject: "about it", TaskId: "t"}}})
 	kinds := map[string]string{}
-	full := lead.full("t")
-	for _, r := range full.GetReferences() {
+	parts := full(lead, "t")
+	for _, r := range parts.GetReferences() {
 		kinds[r.GetKind()] = r.GetTitle()
 	}
 	want(t, "the message", kinds["message"], "about it")
 	want(t, "the event", kinds["event"], "task.created")
-	if n := full.GetDependents(); len(n) != 1 || n[0].GetId() != "u" {
+	if n := parts.GetDependents(); len(n) != 1 || n[0].GetId() != "u" {
 		t.Errorf("dependents: %v", n)
 	}
-	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{Id: "nothing", View: pb.TaskView_TASK_VIEW_FULL})), "TASK_NOT_FOUND")
-	check(t, drop(lead.messages.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
-		Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Subject: "free", TaskId: "no-row"}}})))
-	if f := lead.full("no-row"); f.Task != nil || len(f.GetReferences()) == 0 {
+	refused(t, apptest.Err(lead.GetTask(lead.Ctx, &pb.GetTaskRequest{Id: "nothing", View: pb.TaskView_TASK_VIEW_FULL})), "TASK_NOT_FOUND")
+	apptest.Must(t, lead.SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+		Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Subject: "free", TaskId: "no-row"}}})
+	if f := full(lead, "no-row"); f.Task != nil || len(f.GetReferences()) == 0 {
 		t.Errorf("an id without a task: %v", f)
 	}
 }
@@ -334,10 +328,10 @@ func TestListTasks_FiltersAndPages(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.createAll(&pb.NewTask{Id: "1", Title: "x", Labels: map[string]string{"area": "ui"}}, &pb.NewTask{Id: "2", Title: "x", Role: "builder"},
+	createAll(lead, &pb.NewTask{Id: "1", Title: "x", Labels: map[string]string{"area": "ui"}}, &pb.NewTask{Id: "2", Title: "x", Role: "builder"},
 		&pb.NewTask{Id: "3", Title: "x", Assignee: "a", Parent: "1"}, &pb.NewTask{Id: "4", Title: "x", DependsOn: []string{"1"}},
 		&pb.NewTask{Id: "5", Title: "x", Priority: 9, Labels: map[string]string{"area": "ui", "size": "s"}})
-	a.take("2")
+	take(a, "2")
 	for name, c := range map[string]struct {
 		in   *pb.ListTasksRequest
 		want string
@@ -365,8 +359,7 @@ func TestListTasks_FiltersAndPages(t *testing.T) {
 				}
 				got := ""
 				for {
-					out, err := a.ListTasks(a.ctx, in)
-					check(t, err)
+					out := apptest.Must(t, a.ListTasks, in)
 					for _, task := range out.GetTasks() {
 						got += task.GetId()
 					}
@@ -379,7 +372,5 @@ func TestListTasks_FiltersAndPages(t *testing.T) {
 		})
 	}
 }
-
-func drop[R any](_ R, err error) error { return err }
 
 var _ = durationpb.New

@@ -9,11 +9,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // await begins a WaitTasks that waits.
-func (d *daemon) await(a *agent, in *pb.WaitTasksRequest) <-chan outcome[*pb.WaitTasksResponse] {
-	d.t.Helper()
+func (d *daemon) await(a *apptest.Actor, in *pb.WaitTasksRequest) <-chan outcome[*pb.WaitTasksResponse] {
+	d.Helper()
 	in.Wait = durationpb.New(longWait)
 	ended, _ := begin(d, func(ctx context.Context) (*pb.WaitTasksResponse, error) { return a.WaitTasks(ctx, in) })
 	return ended
@@ -30,21 +31,21 @@ func TestWaitTasks_EndsWithAllOrAnyOfThem(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("t", "u")
+	create(lead, "t", "u")
 	all := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"t", "u"}, Agents: []string{"a"}})
 	some := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"t", "u"}, Mode: pb.WaitMode_WAIT_MODE_ANY})
-	a.take("u")
-	a.complete("u")
+	take(a, "u")
+	complete(a, "u")
 	got := <-some
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "the outcome of any", got.answer.GetOutcome(), allDone)
 	want(t, "the state of u", got.answer.GetTasks()[1].GetState(), done)
-	a.take("t")
-	a.complete("t")
+	take(a, "t")
+	complete(a, "t")
 	status := pb.AgentStatus_AGENT_STATUS_COMPLETED
-	check(t, drop(a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Status: status})))
+	apptest.Must(t, a.Heartbeat, &pb.HeartbeatRequest{Status: status})
 	got = <-all
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "the outcome of all", got.answer.GetOutcome(), allDone)
 	want(t, "completed agents", strings.Join(got.answer.GetCompletedAgents(), " "), "a")
 }
@@ -53,10 +54,10 @@ func TestWaitTasks_ReturnsEarlyWhenATaskNeedsAttention(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("t", "u")
-	a.take("t")
+	create(lead, "t", "u")
+	take(a, "t")
 	block := func(reason string) {
-		check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Block{Block: reason}})))
+		apptest.Must(t, a.UpdateTask, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Block{Block: reason}})
 	}
 	after := int64(0)
 	for _, step := range []struct {
@@ -65,21 +66,20 @@ func TestWaitTasks_ReturnsEarlyWhenATaskNeedsAttention(t *testing.T) {
 	}{
 		{"blocked", func() { block("no key") }},
 		{"unblocked", func() {
-			check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})))
+			apptest.Must(t, a.UpdateTask, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
 		}},
-		{"failed", func() { a.fail("t", true) }},
+		{"failed", func() { fail(a, "t", true) }},
 	} {
 		ended := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"t", "u"}, AfterRevision: after})
 		step.do()
 		got := <-ended
-		check(t, got.err)
+		apptest.NoError(t, got.err)
 		if got.answer.GetOutcome() != attention || strings.Join(got.answer.GetAttention(), " ") != "t" {
 			t.Errorf("%s: %v", step.name, got.answer)
 		}
 		after = got.answer.GetRevision()
 	}
-	now, err := lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{"t", "u"}})
-	check(t, err)
+	now := apptest.Must(t, lead.WaitTasks, &pb.WaitTasksRequest{TaskIds: []string{"t", "u"}})
 	want(t, "a task that has failed before", now.GetOutcome(), attention)
 	later := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"t", "u"}, AfterRevision: after})
 	d.Clock.Advance(longWait)
@@ -90,38 +90,38 @@ func TestWaitTasks_RefusesToWaitForOnesOwnWork(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("root", "middle: root", "last: middle", "other")
-	a.take("root")
+	create(lead, "root", "middle: root", "last: middle", "other")
+	take(a, "root")
 	for id, says := range map[string]string{"root": "you hold task root", "last": "last → middle → root"} {
-		_, err := a.WaitTasks(a.ctx, &pb.WaitTasksRequest{TaskIds: []string{"other", id}, Wait: durationpb.New(longWait)})
+		_, err := a.WaitTasks(a.Ctx, &pb.WaitTasksRequest{TaskIds: []string{"other", id}, Wait: durationpb.New(longWait)})
 		refused(t, err, "WOULD_WAIT_FOREVER")
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %q", err, says)
 		}
 	}
-	check(t, drop(a.WaitTasks(a.ctx, &pb.WaitTasksRequest{TaskIds: []string{"other"}})))
-	check(t, drop(lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{"last"}})))
-	refused(t, drop(a.WaitTasks(a.ctx, &pb.WaitTasksRequest{TaskIds: []string{"nothing"}})), "TASK_NOT_FOUND")
-	refused(t, drop(a.WaitTasks(a.ctx, &pb.WaitTasksRequest{Agents: []string{"leaf"}})), "AGENT_NOT_FOUND")
+	apptest.Must(t, a.WaitTasks, &pb.WaitTasksRequest{TaskIds: []string{"other"}})
+	apptest.Must(t, lead.WaitTasks, &pb.WaitTasksRequest{TaskIds: []string{"last"}})
+	refused(t, apptest.Err(a.WaitTasks(a.Ctx, &pb.WaitTasksRequest{TaskIds: []string{"nothing"}})), "TASK_NOT_FOUND")
+	refused(t, apptest.Err(a.WaitTasks(a.Ctx, &pb.WaitTasksRequest{Agents: []string{"leaf"}})), "AGENT_NOT_FOUND")
 }
 
 func TestWaitTasks_KeepsTheStateOfATaskThatRetentionHasRemoved(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
-	lead.create("x", "y")
+	create(lead, "x", "y")
 	ended := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"x", "y"}})
-	a.take("x")
-	a.complete("x")
+	take(a, "x")
+	complete(a, "x")
 	d.Clock.Advance(2 * time.Second) // a snapshot may become 10 s old
-	o := d.operator()
+	o := d.Root()
 	in := &pb.PruneDataRequest{OlderThan: durationpb.New(time.Second), Kinds: []pb.DataKind{pb.DataKind_DATA_KIND_WORK}}
-	check(t, drop(o.admin.PruneData(o.ctx, in)))
-	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{Id: "x"})), "TASK_NOT_FOUND")
-	a.take("y")
-	a.complete("y")
+	apptest.Must(t, o.PruneData, in)
+	refused(t, apptest.Err(lead.GetTask(lead.Ctx, &pb.GetTaskRequest{Id: "x"})), "TASK_NOT_FOUND")
+	take(a, "y")
+	complete(a, "y")
 	got := <-ended
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "the outcome", got.answer.GetOutcome(), allDone)
 	want(t, "the state of the removed task", got.answer.GetTasks()[0].GetState(), done)
 }
@@ -130,18 +130,18 @@ func TestWaitTasks_FindsTheOutcomeOfATaskThatEndedAndWasRemovedUnseen(t *testing
 	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
-	lead.create("x", "y", "z")
+	create(lead, "x", "y", "z")
 	ended := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"x", "z"}})
 	quiet := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"y", "z"}})
 	// The rows vanish without a wake-up; only y has no event of its end.
 	d.database(`DELETE FROM tasks WHERE id IN ('x', 'y')`,
 		`UPDATE events SET type = 'task.completed', revision = revision + 1 WHERE type = 'task.created' AND task_id = 'x'`)
-	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "z"})))
+	apptest.Must(t, lead.CancelTask, &pb.CancelTaskRequest{Id: "z"})
 	got := <-ended
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "the state of x", got.answer.GetTasks()[0].GetState(), done)
 	want(t, "tasks that need attention", strings.Join(got.answer.GetAttention(), " "), "z")
 	got = <-quiet
-	check(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "tasks that need attention", strings.Join(got.answer.GetAttention(), " "), "y z")
 }
