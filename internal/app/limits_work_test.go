@@ -96,20 +96,9 @@ func (g *glutton) ofWork() []beyond {
 			return apptest.Err(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: []string{"t"}, Wait: long}))
 		}),
 
-		invalid("title", "512", decision(func(r *pb.OpenDecisionRequest) { r.Title = text(513) })),
-		invalid("scope", "512", decision(func(r *pb.OpenDecisionRequest) { r.Scope = text(513) })),
-		invalid("content.body", "65536", decision(func(r *pb.OpenDecisionRequest) { r.Content.Body = text(64<<10 + 1) })),
-		invalid("content.files", "1000", decision(func(r *pb.OpenDecisionRequest) { r.Content.Files = make1001(&pb.FileReference{Path: "a"}) })),
-		invalid("content.artifacts", "1000", decision(func(r *pb.OpenDecisionRequest) { r.Content.Artifacts = make1001("a") })),
 		invalid("content", "262144", decision(func(r *pb.OpenDecisionRequest) { r.Content.Artifacts = slices.Repeat([]string{text(1000)}, 300) })),
-		invalid("verdicts", "20", decision(func(r *pb.OpenDecisionRequest) { r.Verdicts = names(21) })),
-		invalid("max_rounds", "100", decision(func(r *pb.OpenDecisionRequest) { r.MaxRounds = 101 })),
 		invalid("deadline", "365 days", decision(func(r *pb.OpenDecisionRequest) { r.Deadline = far })),
-		invalid("wait", "1h", decision(func(r *pb.OpenDecisionRequest) { r.Wait = long })),
-		invalid("reason", "65536", verdict(func(r *pb.DecideRequest) { r.Reason = text(64<<10 + 1) })),
-		invalid("feedback", "200", verdict(func(r *pb.DecideRequest) { r.Feedback = slices.Repeat([]*pb.Feedback{{Text: "x"}}, 201) })),
 		invalid("feedback", "65536", verdict(func(r *pb.DecideRequest) { r.Feedback = slices.Repeat([]*pb.Feedback{{Text: text(4 << 10)}}, 17) })),
-		invalid("feedback[0].text", "4096", verdict(func(r *pb.DecideRequest) { r.Feedback = []*pb.Feedback{{Text: text(4097)}} })),
 
 		invalid("content", "524288", handoff(func(r *pb.CreateHandoffRequest) {
 			r.Checklist, r.Content.NextSteps = slices.Repeat([]string{text(4 << 10)}, 100), slices.Repeat([]string{text(4 << 10)}, 100)

@@ -1684,17 +1684,17 @@ var File_brokerd_v1_decision_proto protoreflect.FileDescriptor
 const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"\x19brokerd/v1/decision.proto\x12\n" +
-	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x01\n" +
+	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x01\n" +
 	"\bFeedback\x128\n" +
-	"\bseverity\x18\x01 \x01(\x0e2\x1c.brokerd.v1.FeedbackSeverityR\bseverity\x12\x12\n" +
-	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
-	"\x04line\x18\x03 \x01(\x05R\x04line\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\"\x8e\x01\n" +
-	"\x0fDecisionContent\x12\x12\n" +
-	"\x04body\x18\x01 \x01(\tR\x04body\x12\x18\n" +
-	"\apayload\x18\x02 \x01(\tR\apayload\x12/\n" +
-	"\x05files\x18\x03 \x03(\v2\x19.brokerd.v1.FileReferenceR\x05files\x12\x1c\n" +
-	"\tartifacts\x18\x04 \x03(\tR\tartifacts\"\xc9\x02\n" +
+	"\bseverity\x18\x01 \x01(\x0e2\x1c.brokerd.v1.FeedbackSeverityR\bseverity\x12\x1b\n" +
+	"\x04file\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\bR\x04file\x12\x1a\n" +
+	"\x04line\x18\x03 \x01(\x05B\x06\x8a\xb5\x18\x02X\x00R\x04line\x12\x1d\n" +
+	"\x04text\x18\x04 \x01(\tB\t\x8a\xb5\x18\x05\b\x01@\x80 R\x04text\"\xb9\x01\n" +
+	"\x0fDecisionContent\x12\x1c\n" +
+	"\x04body\x18\x01 \x01(\tB\b\x8a\xb5\x18\x04@\x80\x80\x04R\x04body\x12\"\n" +
+	"\apayload\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04H\x80\x80\x04R\apayload\x129\n" +
+	"\x05files\x18\x03 \x03(\v2\x19.brokerd.v1.FileReferenceB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x05files\x12)\n" +
+	"\tartifacts\x18\x04 \x03(\tB\v\x8a\xb5\x18\a8\x80\b\x88\x01\xe8\aR\tartifacts\"\xc9\x02\n" +
 	"\aVerdict\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x05R\x05round\x12\x18\n" +
 	"\averdict\x18\x02 \x01(\tR\averdict\x12\x1d\n" +
@@ -1738,76 +1738,76 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\fmessage_type\x18\x18 \x01(\tR\vmessageType\x12!\n" +
 	"\foutcome_type\x18\x19 \x01(\tR\voutcomeType\x12\x1f\n" +
 	"\vtoken_fence\x18\x1a \x01(\x03R\n" +
-	"tokenFence\"\xb6\x04\n" +
+	"tokenFence\"\xa3\x05\n" +
 	"\x13OpenDecisionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12,\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindR\x04kind\x12\x16\n" +
-	"\x05agent\x18\x03 \x01(\tH\x00R\x05agent\x12\x14\n" +
-	"\x04role\x18\x04 \x01(\tH\x00R\x04role\x12\x14\n" +
-	"\x05title\x18\x05 \x01(\tR\x05title\x12\x14\n" +
-	"\x05scope\x18\x06 \x01(\tR\x05scope\x125\n" +
-	"\acontent\x18\a \x01(\v2\x1b.brokerd.v1.DecisionContentR\acontent\x12\x17\n" +
-	"\atask_id\x18\b \x01(\tR\x06taskId\x12\x1b\n" +
-	"\tthread_id\x18\t \x01(\tR\bthreadId\x12\x1a\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x124\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindB\x06\x8a\xb5\x18\x02\b\x01R\x04kind\x12 \n" +
+	"\x05agent\x18\x03 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01H\x00R\x05agent\x12\x1e\n" +
+	"\x04role\x18\x04 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01H\x00R\x04role\x12\x1d\n" +
+	"\x05title\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x05title\x12\x1d\n" +
+	"\x05scope\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x05scope\x125\n" +
+	"\acontent\x18\a \x01(\v2\x1b.brokerd.v1.DecisionContentR\acontent\x12 \n" +
+	"\atask_id\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12$\n" +
+	"\tthread_id\x18\t \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\bthreadId\x12%\n" +
 	"\bverdicts\x18\n" +
-	" \x03(\tR\bverdicts\x126\n" +
-	"\bdeadline\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1d\n" +
+	" \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01\x14R\bverdicts\x126\n" +
+	"\bdeadline\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12%\n" +
 	"\n" +
-	"max_rounds\x18\f \x01(\x05R\tmaxRounds\x12\x1d\n" +
+	"max_rounds\x18\f \x01(\x05B\x06\x8a\xb5\x18\x02`dR\tmaxRounds\x12\x1d\n" +
 	"\n" +
-	"pass_token\x18\r \x01(\bR\tpassToken\x12!\n" +
-	"\fmessage_type\x18\x0e \x01(\tR\vmessageType\x12!\n" +
-	"\foutcome_type\x18\x0f \x01(\tR\voutcomeType\x12-\n" +
-	"\x04wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\x04waitB\x04\n" +
+	"pass_token\x18\r \x01(\bR\tpassToken\x12)\n" +
+	"\fmessage_type\x18\x0e \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\vmessageType\x12)\n" +
+	"\foutcome_type\x18\x0f \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\voutcomeType\x127\n" +
+	"\x04wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04waitB\x04\n" +
 	"\x02to\"H\n" +
 	"\x14OpenDecisionResponse\x120\n" +
-	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"\xea\x01\n" +
+	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"\x9a\x02\n" +
 	"\rDecideRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
-	"\averdict\x18\x03 \x01(\tR\averdict\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x120\n" +
-	"\bfeedback\x18\x05 \x03(\v2\x14.brokerd.v1.FeedbackR\bfeedback\x120\n" +
-	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
-	"\x05round\x18\a \x01(\x05R\x05round\"e\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\"\n" +
+	"\averdict\x18\x03 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01R\averdict\x12 \n" +
+	"\x06reason\x18\x04 \x01(\tB\b\x8a\xb5\x18\x04@\x80\x80\x04R\x06reason\x12:\n" +
+	"\bfeedback\x18\x05 \x03(\v2\x14.brokerd.v1.FeedbackB\b\x8a\xb5\x18\x04\x88\x01\xc8\x01R\bfeedback\x120\n" +
+	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1d\n" +
+	"\x05round\x18\a \x01(\x05B\a\x8a\xb5\x18\x03`\xc8\x01R\x05round\"e\n" +
 	"\x0eDecideResponse\x120\n" +
 	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\x12!\n" +
-	"\ftoken_passed\x18\x02 \x01(\bR\vtokenPassed\"\x9b\x02\n" +
+	"\ftoken_passed\x18\x02 \x01(\bR\vtokenPassed\"\xb7\x02\n" +
 	"\x17ResubmitDecisionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
-	"\x05title\x18\x03 \x01(\tR\x05title\x125\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\x1d\n" +
+	"\x05title\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x05title\x125\n" +
 	"\acontent\x18\x04 \x01(\v2\x1b.brokerd.v1.DecisionContentR\acontent\x126\n" +
-	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12-\n" +
-	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1d\n" +
+	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x127\n" +
+	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\x12\x1d\n" +
 	"\n" +
 	"pass_token\x18\a \x01(\bR\tpassToken\"L\n" +
 	"\x18ResubmitDecisionResponse\x120\n" +
-	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"^\n" +
+	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"p\n" +
 	"\x15CancelDecisionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"J\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\x1f\n" +
+	"\x06reason\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x06reason\"J\n" +
 	"\x16CancelDecisionResponse\x120\n" +
-	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"S\n" +
-	"\x12GetDecisionRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"c\n" +
+	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"f\n" +
+	"\x12GetDecisionRequest\x12\x17\n" +
+	"\x02id\x18\x01 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x127\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\"c\n" +
 	"\x13GetDecisionResponse\x120\n" +
 	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb6\x02\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xe0\x02\n" +
 	"\x14ListDecisionsRequest\x121\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x19.brokerd.v1.DecisionStateR\x06states\x12,\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindR\x04kind\x12\x16\n" +
-	"\x06opener\x18\x03 \x01(\tR\x06opener\x12\x17\n" +
-	"\aowed_by\x18\x04 \x01(\tR\x06owedBy\x12\x17\n" +
-	"\atask_id\x18\x05 \x01(\tR\x06taskId\x12\x14\n" +
-	"\x05scope\x18\x06 \x01(\tR\x05scope\x12\x1b\n" +
-	"\tpage_size\x18\a \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindR\x04kind\x12\x1e\n" +
+	"\x06opener\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06opener\x12\x1f\n" +
+	"\aowed_by\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06owedBy\x12 \n" +
+	"\atask_id\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12\x1d\n" +
+	"\x05scope\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x05scope\x12#\n" +
+	"\tpage_size\x18\a \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\b \x01(\tR\tpageToken\x12!\n" +
 	"\foldest_first\x18\t \x01(\bR\voldestFirst\"\x8f\x01\n" +
@@ -1936,6 +1936,7 @@ func file_brokerd_v1_decision_proto_init() {
 		return
 	}
 	file_brokerd_v1_message_proto_init()
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_decision_proto_msgTypes[4].OneofWrappers = []any{
 		(*OpenDecisionRequest_Agent)(nil),
 		(*OpenDecisionRequest_Role)(nil),

@@ -5,6 +5,7 @@ from typing import Iterable, Literal, Mapping, MutableMapping, Optional, Union
 from google.protobuf import descriptor, message
 from google.protobuf.internal import containers
 from brokerd.v1 import message_pb2
+from brokerd.v1 import rules_pb2
 from google.protobuf import duration_pb2
 from google.protobuf import timestamp_pb2
 
