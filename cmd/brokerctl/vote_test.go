@@ -115,7 +115,7 @@ func TestVote_MistakesAreNamed(tt *testing.T) {
 		"rule":           {[]string{"Q", "a", "b", "--rule", "most"}, exitUsage, "none of plurality, majority, unanimous"},
 		"quorum":         {[]string{"Q", "a", "b", "--quorum", "half"}, exitUsage, "50% or 2/3"},
 		"quorum of many": {[]string{"Q", "a", "b", "--quorum", "7"}, exitUsage, "has only 1 electors"},
-		"share":          {[]string{"Q", "a", "b", "--quorum", "3/2"}, exitUsage, "at most 1"},
+		"share":          {[]string{"Q", "a", "b", "--quorum", "3/2"}, exitUsage, "quorum.share: is 1.5; 0 to 1 is allowed"},
 		"deadline":       {[]string{"Q", "a", "b", "--deadline", "tomorrow"}, exitUsage, "--deadline"},
 	} {
 		got := ctl(t, append([]string{"--agent", "lead", "vote", "open"}, c.args...)...)

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -128,12 +127,6 @@ func (b *Bounds) Page(n int32) {
 func (b *Bounds) Wait(d *durationpb.Duration) {
 	b.Helper()
 	b.Holds(d == nil || d.CheckValid() == nil && d.AsDuration() >= 0 && d.AsDuration() <= time.Hour, "wait", d)
-}
-
-// Time wants nothing, or a time that 64 bits of nanoseconds can hold.
-func (b *Bounds) Time(at *timestamppb.Timestamp) {
-	b.Helper()
-	b.Holds(at == nil || at.CheckValid() == nil && at.Seconds >= 0 && at.AsTime().Year() <= 2261, "time", at)
 }
 
 // Labels wants labels.

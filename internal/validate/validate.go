@@ -13,7 +13,6 @@ import (
 	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -226,20 +225,6 @@ func (c *Check) Labels(field string, labels map[string]string) {
 		}
 		c.Line(fmt.Sprintf("%s[%q]", field, clip(k)), k, MaxLabel)
 		c.Line(fmt.Sprintf("%s[%q]", field, clip(k)), v, MaxLabel)
-	}
-}
-
-// Required wants text that is not empty and not only space.
-func (c *Check) Required(field, s string) {
-	if strings.TrimSpace(s) == "" {
-		c.Fail(field, "is empty")
-	}
-}
-
-// Enum wants a value of an enum that is known and set; what names the enum, such as "state of a handoff".
-func (c *Check) Enum(field string, e protoreflect.Enum, what string) {
-	if e.Number() == 0 || e.Descriptor().Values().ByNumber(e.Number()) == nil {
-		c.Fail(field, "%d is no %s", e.Number(), what)
 	}
 }
 
