@@ -142,7 +142,7 @@ func TestBreaker_OneProbeForAllConsumers(t *testing.T) {
 	f.lead.sendAll(to("a", subject("4")))
 	want(t, "claimed", f.operator().status().Claimed, 1)
 	f.shut(0)
-	f.Clock.Advance(lease) // nobody settles it, and a stream holds it for longer
+	f.Clock.Advance(lease) // no consumer settles it, and a stream holds it for longer
 	want(t, "claimed", f.operator().status().Claimed, 1)
 	for _, c := range all {
 		c.end()

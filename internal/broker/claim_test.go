@@ -49,7 +49,7 @@ func (w *world) begun() {
 	select {
 	case <-w.Waits:
 	case <-time.After(apptest.Patience):
-		w.Fatal("nobody waits")
+		w.Fatal("no call waits")
 	}
 }
 
