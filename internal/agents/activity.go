@@ -36,8 +36,8 @@ type Messages struct {
 
 // Worked counts messages that an agent has sent, received and processed. It runs in the writer,
 // after the commit.
-func (r *Registry) Worked(session, agent string, sent, received, processed int) {
-	p, now := &r.presence, r.clock.Now()
+func (p *Presence) Worked(session, agent string, sent, received, processed int) {
+	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lives[agentKey{session, agent}]
@@ -52,7 +52,7 @@ func (r *Registry) Worked(session, agent string, sent, received, processed int) 
 }
 
 // count sets the counts of an agent's messages, which its row may lack.
-func (p *presence) count(session string, a *Agent) {
+func (p *Presence) count(session string, a *Agent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.lives[agentKey{session, a.Name}]; l != nil && l.row == a.ID {
@@ -62,7 +62,7 @@ func (p *presence) count(session string, a *Agent) {
 
 // derive sets the status of an agent that reports none, by its work. claims says that it holds a
 // claim. The caller holds the mutex.
-func (p *presence) derive(a *Agent, l *life, claims bool, now time.Time) {
+func (p *Presence) derive(a *Agent, l *life, claims bool, now time.Time) {
 	switch {
 	case a.Status != Unreported:
 	case claims || l != nil && now.Sub(l.worked) < idleAfter:
@@ -76,7 +76,7 @@ func (p *presence) derive(a *Agent, l *life, claims bool, now time.Time) {
 
 // touch notes that the row of a registered agent lacks some activity. The first agent starts the
 // timer of the write. The caller holds the mutex.
-func (p *presence) touch(l *life, now time.Time) {
+func (p *Presence) touch(l *life, now time.Time) {
 	if l.row == 0 || l.unwritten {
 		return
 	}
@@ -89,30 +89,29 @@ func (p *presence) touch(l *life, now time.Time) {
 
 // writeActivity writes the activity of every agent whose row lacks some, in transactions of at most
 // activityBatch rows.
-func (r *Registry) writeActivity([]struct{}) {
-	p := &r.presence
+func (p *Presence) writeActivity([]struct{}) {
 	p.mu.Lock()
 	lives := p.unwritten
 	p.unwritten = nil
 	p.mu.Unlock()
 	for chunk := range slices.Chunk(lives, activityBatch) {
 		current := p.activities(chunk)
-		err := r.store.Drain(context.Background(), func(tx *store.Tx) error {
+		err := p.store.Drain(context.Background(), func(tx *store.Tx) error {
 			tx.Patient()
 			for _, a := range current {
 				tx.Exec(updateActivity, a.last, a.Sent, a.Received, a.Processed, a.row)
 			}
 			return nil
 		})
-		p.written(chunk, current, err != nil, r.clock.Now())
+		p.written(chunk, current, err != nil, p.clock.Now())
 		if err != nil {
-			r.zap.Warn("the activity of agents could not be written; trying again",
+			p.zap.Warn("the activity of agents could not be written; trying again",
 				zap.Int("agents", len(chunk)), zap.Error(err))
 		}
 	}
 }
 
-func (p *presence) activities(lives []*life) []activity {
+func (p *Presence) activities(lives []*life) []activity {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := make([]activity, len(lives))
@@ -123,7 +122,7 @@ func (p *presence) activities(lives []*life) []activity {
 }
 
 // written notes that the rows of agents have these activities, unless the write has failed.
-func (p *presence) written(lives []*life, rows []activity, failed bool, now time.Time) {
+func (p *Presence) written(lives []*life, rows []activity, failed bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, l := range lives {

@@ -33,20 +33,20 @@ func TestLastSeen_SurvivesARestart(t *testing.T) {
 func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	apptest.NoError(t, k.registry.Start(t.Context()))
-	t.Cleanup(func() { k.registry.Stop() })
+	apptest.NoError(t, k.registry.Presence.Start(t.Context()))
+	t.Cleanup(func() { k.registry.Presence.Stop() })
 	for _, name := range []string{"a", "b", "c"} {
 		k.register(name, &pb.RegisterAgentRequest{})
 	}
 	commits := k.store.Stats().Commits
 	k.clock.Advance(time.Second)
 	for _, name := range []string{"a", "b", "b"} {
-		k.registry.Ended(identity.Caller{Access: identity.Agent, Session: "default", Agent: name}, "", 0)
+		k.registry.Presence.Ended(identity.Caller{Access: identity.Agent, Session: "default", Agent: name}, "", 0)
 	}
 	called := k.clock.Now()
-	k.registry.Worked("default", "a", 2, 0, 1)
-	k.registry.Worked("default", "a", 0, 1, 0)
-	k.registry.Worked("default", "nameless", 1, 0, 0)
+	k.registry.Presence.Worked("default", "a", 2, 0, 1)
+	k.registry.Presence.Worked("default", "a", 0, 1, 0)
+	k.registry.Presence.Worked("default", "nameless", 1, 0, 0)
 	counts := &pb.MessageCounts{Sent: 2, Received: 1, Processed: 1}
 	same(t, counts, k.get("a").GetMessages())
 	for range 60 {
@@ -66,7 +66,7 @@ func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 	if err := k.store.Close(); err != nil { // without Stop, as in a crash
 		t.Fatal(err)
 	}
-	k.registry.Stop()
+	k.registry.Presence.Stop()
 	k.open()
 	same(t, counts, k.get("a").GetMessages())
 	for _, name := range []string{"a", "b"} {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -159,6 +158,9 @@ type Notices interface {
 
 // A Registry keeps the agents. It may be used concurrently; hooks and mail are plugged in before it is.
 type Registry struct {
+	Hooks    Hooks
+	Presence *Presence
+
 	store   *store.Store
 	log     *events.Log
 	dir     *directory.Directory
@@ -166,65 +168,34 @@ type Registry struct {
 	zap     *zap.Logger
 	mail    Mail
 	notices Notices // nil = there are none
-
-	registered   []func(tx *store.Tx, a directory.Agent) error
-	completed    []func(tx *store.Tx, a directory.Agent) error
-	deregistered []func(tx *store.Tx, a directory.Agent, reason string) error
-	ended        []func(tx *store.Tx, a directory.Agent) ([]directory.Loss, error)
-	departures   []func(ctx context.Context, session, agent string) error
-	holders      []Holder
-
-	presence presence
-
-	stop    context.CancelFunc // ends the runners
-	runners sync.WaitGroup
+	holders []Holder
 }
 
 // New returns the registry of a store that was opened with Migrations, and has the directory bring agents back
-// with it. No lease ends until Start.
+// with it. No lease ends until Presence.Start.
 func New(
 	s *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger,
 ) *Registry {
-	r := &Registry{
-		store: s, log: log, dir: dir, clock: clock, zap: logger,
-		presence: presence{lives: map[agentKey]*life{}},
-	}
+	p := &Presence{store: s, dir: dir, clock: clock, zap: logger, lives: map[agentKey]*life{}}
+	r := &Registry{Presence: p, store: s, log: log, dir: dir, clock: clock, zap: logger}
 	dir.UseReviver(r.reviveCalling)
-	r.presence.leases = deadline.New(clock, r.leasesOver)
-	r.presence.gone = deadline.NewCalendar(clock, r.goneOver)
-	r.presence.writes = deadline.New(clock, r.writeActivity)
+	p.revive = func(ctx context.Context, who identity.Caller) {
+		_ = s.Write(ctx, func(tx *store.Tx) error {
+			_, err := r.calling(tx, who)
+			return err
+		})
+	}
+	p.leases = deadline.New(clock, r.leasesOver)
+	p.gone = deadline.NewCalendar(clock, r.goneOver)
+	p.writes = deadline.New(clock, p.writeActivity)
 	return r
 }
 
-// UseDeparture adds functions that Register calls before its transaction, for features that cannot
-// end all that a registration had in the transaction of its end. A function returns once that is done.
-func (r *Registry) UseDeparture(await ...func(ctx context.Context, session, agent string) error) {
-	r.departures = append(r.departures, await...)
-}
-
-// UseMail plugs in the mail; without it the counts are 0.
+// UseMail plugs in the mail.
 func (r *Registry) UseMail(m Mail) { r.mail = m }
 
 // UseNotices plugs in the notices that heartbeats return.
 func (r *Registry) UseNotices(n Notices) { r.notices = n }
-
-// OnRegister adds hooks that run in the same transaction when an agent registers, for the first time
-// or again.
-func (r *Registry) OnRegister(hooks ...func(tx *store.Tx, a directory.Agent) error) {
-	r.registered = append(r.registered, hooks...)
-}
-
-// OnCompleted adds hooks that run in the same transaction when an agent reports the status Completed
-// and had another one.
-func (r *Registry) OnCompleted(hooks ...func(tx *store.Tx, a directory.Agent) error) {
-	r.completed = append(r.completed, hooks...)
-}
-
-// OnDeregister adds hooks that run in the same transaction when a registration ends, and remove what
-// depends on the registration. The reason is for people.
-func (r *Registry) OnDeregister(hooks ...func(tx *store.Tx, a directory.Agent, reason string) error) {
-	r.deregistered = append(r.deregistered, hooks...)
-}
 
 // Register registers the calling agent, or registers it again: then its incarnation grows, and it takes over all
 // that it holds. Fields that are empty in d stay, unless replace is set (see Description.keep). It returns the losses
@@ -238,7 +209,7 @@ func (r *Registry) Register(ctx context.Context, who identity.Caller, req idempo
 		Agent Agent
 		Lost
 	}
-	for _, await := range r.departures {
+	for _, await := range r.Hooks.departures {
 		if err := await(ctx, who.Session, who.Agent); err != nil {
 			return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
 		}
@@ -293,7 +264,7 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 	if err != nil {
 		return Agent{}, err
 	}
-	known, found, err := r.Find(tx, session, who.Agent)
+	known, found, err := find(tx, session, who.Agent)
 	if found && !replace {
 		err = d.keep(known.Description)
 	}
@@ -315,7 +286,7 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 		a.Incarnation, err = floor(tx, session)
 	}
 	if err == nil && !before {
-		err = r.checkLimit(tx, session, who.Session)
+		err = checkLimit(tx, session, who.Session)
 	}
 	if err != nil {
 		return Agent{}, err
@@ -341,22 +312,20 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 		tx.Exec(clearHarness, a.ID)
 	}
 	r.dir.AgentsChanged(tx)
-	for _, hook := range r.registered {
+	for _, hook := range r.Hooks.registered {
 		if err := hook(tx, a.Entry()); err != nil {
 			return Agent{}, err
 		}
 	}
-	if r.mail != nil {
-		gated, err := r.mail.Gated(tx, a.Session)
-		if err != nil {
-			return Agent{}, err
-		}
-		if a.Gate = gated[a.Name]; a.Degraded {
-			a.Health = Degraded
-		}
+	gated, err := r.mail.Gated(tx, a.Session)
+	if err != nil {
+		return Agent{}, err
 	}
-	tx.OnCommit(func() { r.presence.alive(who.Session, a, r.clock.Now().Add(a.Lease)) })
-	r.presence.count(who.Session, &a)
+	if a.Gate = gated[a.Name]; a.Degraded {
+		a.Health = Degraded
+	}
+	tx.OnCommit(func() { r.Presence.alive(who.Session, a, r.clock.Now().Add(a.Lease)) })
+	r.Presence.count(who.Session, &a)
 	a.Status = Initializing // as derived
 	return a, nil
 }
@@ -366,7 +335,7 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 const maxAgents = 10_000
 
 // checkLimit returns fault.Exhausted if the session has the most registered agents that it may have.
-func (r *Registry) checkLimit(tx *store.Tx, session int64, name string) error {
+func checkLimit(tx *store.Tx, session int64, name string) error {
 	var n int
 	if err := tx.QueryRow(countRegistered, session).Scan(&n); err != nil || n < maxAgents {
 		return err
@@ -425,12 +394,12 @@ func (r *Registry) end(tx *store.Tx, session string, a Agent, source, reason str
 	tx.Exec(deleteLosses, a.ID)
 	events.EndCursors(tx, a.Session, a.Name)
 	r.dir.AgentsChanged(tx)
-	for _, hook := range r.deregistered {
+	for _, hook := range r.Hooks.deregistered {
 		if err := hook(tx, a.Entry(), reason); err != nil {
 			return 0, err
 		}
 	}
-	tx.OnCommit(func() { r.presence.forget(session, a.Name) })
+	tx.OnCommit(func() { r.Presence.forget(session, a.Name) })
 	return revision, nil
 }
 

@@ -67,6 +67,7 @@ func (k *kit) open() {
 	k.people = directory.New()
 	k.sessions = sessions.New(k.store, log, k.people)
 	k.registry = agents.New(k.store, log, k.people, k.clock, zap.NewNop())
+	k.registry.UseMail(noMail{})
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterAgentServiceServer(r, agents.NewService(k.registry))
 		pb.RegisterEventServiceServer(r, events.NewService(log, k.people, nil, nil))
@@ -221,7 +222,7 @@ func TestRegister_AgainGrowsTheIncarnationAndEndsTheReport(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	var hooked []string
-	k.registry.OnRegister(func(_ *store.Tx, a directory.Agent) error {
+	k.registry.Hooks.OnRegister(func(_ *store.Tx, a directory.Agent) error {
 		hooked = append(hooked, fmt.Sprint(a.Name, a.Incarnation, a.ID != 0))
 		return nil
 	})
@@ -252,7 +253,7 @@ func TestRegister_AgainGrowsTheIncarnationAndEndsTheReport(t *testing.T) {
 func TestRegister_HookThatFailsUndoesIt(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	k.registry.OnRegister(func(*store.Tx, directory.Agent) error { return fault.New(fault.Exhausted, "TOO_MANY", "too many") })
+	k.registry.Hooks.OnRegister(func(*store.Tx, directory.Agent) error { return fault.New(fault.Exhausted, "TOO_MANY", "too many") })
 	_, err := k.api.RegisterAgent(k.as("a"), &pb.RegisterAgentRequest{})
 	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY")
 	_, err = k.api.Heartbeat(k.as("a"), &pb.HeartbeatRequest{})
@@ -344,6 +345,16 @@ func TestHeartbeat_ChangesWhatIsGivenAndAppendsAnEvent(t *testing.T) {
 	}
 }
 
+// noMail has no mail for any agent.
+type noMail struct{}
+
+func (noMail) Counts(store.Querier, int64, directory.Agent) (unread, claimable int64, err error) {
+	return 0, 0, nil
+}
+func (noMail) Directives(store.Querier, int64, string) ([]string, error)       { return nil, nil }
+func (noMail) Claimants(store.Querier, int64, string) (map[string]bool, error) { return nil, nil }
+func (noMail) Gated(store.Querier, int64) (map[string]directory.Gate, error)   { return nil, nil }
+
 // mail is a mail room with fixed counts.
 type mail struct{}
 
@@ -409,8 +420,8 @@ func TestSeen_WritesNothingPerCall(t *testing.T) {
 	registered := k.register("a", &pb.RegisterAgentRequest{}).GetRegisteredAt().AsTime()
 	commits := k.store.Stats().Commits
 	k.clock.Advance(time.Minute)
-	k.registry.Ended(identity.Caller{Access: identity.Agent, Session: "default", Agent: "a"}, "", 0)
-	k.registry.Ended(identity.Caller{Access: identity.Agent, Session: "other", Agent: "a"}, "", 0)
+	k.registry.Presence.Ended(identity.Caller{Access: identity.Agent, Session: "default", Agent: "a"}, "", 0)
+	k.registry.Presence.Ended(identity.Caller{Access: identity.Agent, Session: "other", Agent: "a"}, "", 0)
 	if got := k.get("a").GetLastSeen().AsTime(); !got.Equal(registered.Add(time.Minute)) {
 		t.Errorf("last seen %v, want a minute after %v", got, registered)
 	}
@@ -425,7 +436,7 @@ func TestDeregister_RunsTheHooksInTheSameTransaction(t *testing.T) {
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
 	var hooked []string
 	var fail error
-	k.registry.OnDeregister(func(_ *store.Tx, a directory.Agent, reason string) error {
+	k.registry.Hooks.OnDeregister(func(_ *store.Tx, a directory.Agent, reason string) error {
 		hooked = append(hooked, fmt.Sprintf("%s %s %d %s", a.Name, a.Role, a.Incarnation, reason))
 		return fail
 	})

@@ -10,8 +10,8 @@
 // client that believes in an old one is always recognised.
 //
 // A lease is the time for which the broker considers an agent alive after its last call. The lease
-// is in the agent's row. The time of the last call is in memory: a heartbeat that reports nothing
-// new writes nothing. The broker writes these times at most a minute later, for all agents in one
+// is in the agent's row. Presence keeps the time of the last call in memory: a heartbeat that reports
+// nothing new writes nothing. The broker writes these times at most a minute later, for all agents in one
 // transaction, and when it stops. What must happen in the same transaction when a registration
 // begins or ends is a hook.
 package agents

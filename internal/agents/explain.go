@@ -24,7 +24,7 @@ func (r *Registry) Members(q store.Querier, session int64) ([]directory.Member, 
 		if err := rows.Scan(&a.Name, &a.Role, &a.LastSeen, &a.FailedAt, &a.StoppedAt); err != nil {
 			return m, err
 		}
-		r.presence.look(s.Name, &a, false, now)
+		r.Presence.look(s.Name, &a, false, now)
 		m = directory.Member{Agent: a.Entry(), LastSeen: a.LastSeen}
 		switch {
 		case a.Health == Failed:
@@ -40,7 +40,7 @@ func (r *Registry) Members(q store.Querier, session int64) ([]directory.Member, 
 
 // Registering returns the command that registers an agent again, as it described itself last.
 func (r *Registry) Registering(q store.Querier, session int64, name string) (finding.Command, error) {
-	a, found, err := r.ever(q, session, name)
+	a, found, err := ever(q, session, name)
 	command := finding.Command{"agent", "register", name}
 	if err != nil || !found {
 		return command, err
@@ -55,7 +55,7 @@ const LabelCommand = "command"
 // Starting returns the command that starts the program of an agent again; nil if the agent was not
 // started by `brokerctl agent run`.
 func (r *Registry) Starting(q store.Querier, session int64, name string) (finding.Command, error) {
-	a, found, err := r.ever(q, session, name)
+	a, found, err := ever(q, session, name)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (r *Registry) Starting(q store.Querier, session int64, name string) (findin
 }
 
 // ever returns an agent that is or was registered.
-func (r *Registry) ever(q store.Querier, session int64, name string) (Agent, bool, error) {
+func ever(q store.Querier, session int64, name string) (Agent, bool, error) {
 	rows := q.Query(selectEverAgent, session, name)
 	defer rows.Close()
 	if !rows.Next() {
@@ -115,7 +115,7 @@ func (r *Registry) Explain(q store.Querier, about finding.Question) ([]finding.F
 			return nil, nil
 		}
 	case finding.Everything:
-		return r.explainTrouble(q, about)
+		return explainTrouble(q, about)
 	default:
 		return nil, nil
 	}
@@ -130,7 +130,7 @@ const mostTroubled = 20
 
 // explainTrouble lists the agents that report the status degraded or failed. Those that have failed by their leases are
 // the broker's findings.
-func (r *Registry) explainTrouble(q store.Querier, about finding.Question) (found []finding.Finding, err error) {
+func explainTrouble(q store.Querier, about finding.Question) (found []finding.Finding, err error) {
 	rows := q.Query(selectTroubled, about.Session, maxAgents)
 	defer rows.Close()
 	more := 0
@@ -174,19 +174,19 @@ func (a *Agent) troubled(f *finding.Finding) {
 }
 
 func (r *Registry) explainAgent(q store.Querier, about finding.Question) (finding.Finding, error) {
-	a, found, err := r.Find(q, about.Session, about.Name)
+	a, found, err := find(q, about.Session, about.Name)
 	if err != nil {
 		return finding.Finding{}, err
 	}
 	if !found {
-		return finding.Finding{}, r.missing(q, about.Session, about.Name)
+		return finding.Finding{}, missing(r.dir, q, about.Session, about.Name)
 	}
-	_, claimants, err := r.gate(q, a)
+	_, claimants, err := r.gates(q, a.Session, a.Name)
 	if err != nil {
 		return finding.Finding{}, err
 	}
 	reported := a.Status != Unreported
-	r.presence.look(about.SessionName, &a, claimants[a.Name], r.clock.Now())
+	r.Presence.look(about.SessionName, &a, claimants[a.Name], r.clock.Now())
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "agent " + a.Name, Since: a.RegisteredAt,
 		Summary: "it is registered" + as(a.Role) + "; its last call was at " + about.When(a.LastSeen),

@@ -1,8 +1,8 @@
 package agents
 
-// Lives returns how many agents the registry keeps in memory.
-func (r *Registry) Lives() int {
-	r.presence.mu.Lock()
-	defer r.presence.mu.Unlock()
-	return len(r.presence.lives)
+// Lives returns how many agents are in memory.
+func (p *Presence) Lives() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lives)
 }

@@ -146,7 +146,7 @@ func (r *Registry) observe(tx *store.Tx, session string, a *Agent, h Heartbeat) 
 	}
 	a.Harness, a.Attention = harness, attention
 	row := *a
-	tx.OnCommit(func() { r.presence.observed(session, row) })
+	tx.OnCommit(func() { r.Presence.observed(session, row) })
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (h *Heartbeat) observed(a *Agent, now time.Time) (Harness, directory.Attent
 }
 
 // observed takes note of what an agent's session does.
-func (p *presence) observed(session string, a Agent) {
+func (p *Presence) observed(session string, a Agent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.lives[agentKey{session, a.Name}]; l != nil && l.row == a.ID {

@@ -107,7 +107,7 @@ func (r *Registry) hasNews(q store.Querier, a Agent, h Heartbeat) (bool, error) 
 func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
 	st := Standing{Incarnation: a.Incarnation, Lease: a.Lease}
 	var err error
-	if st.Unread, st.Claimable, err = r.counts(q, a); err != nil || r.mail == nil {
+	if st.Unread, st.Claimable, err = r.mail.Counts(q, a.Session, a.Entry()); err != nil {
 		return st, err
 	}
 	st.Directives, err = r.mail.Directives(q, a.Session, a.Name)
@@ -235,7 +235,7 @@ func (r *Registry) report(tx *store.Tx, who identity.Caller, h Heartbeat) (Agent
 	case !completed:
 		return a, nil
 	}
-	for _, hook := range r.completed {
+	for _, hook := range r.Hooks.completed {
 		if err := hook(tx, a.Entry()); err != nil {
 			return a, err
 		}
@@ -246,11 +246,12 @@ func (r *Registry) report(tx *store.Tx, who identity.Caller, h Heartbeat) (Agent
 // stopped takes from an agent what it holds, as its program has ended well. The agent gave it up itself, so it
 // loses nothing.
 func (r *Registry) stopped(tx *store.Tx, session string, a Agent) error {
-	if _, err := r.take(tx, a); err != nil {
+	r.dir.AgentsChanged(tx)
+	if _, err := r.Hooks.end(tx, a); err != nil {
 		return err
 	}
 	tx.OnCommit(func() {
-		r.presence.ends(session, a)
+		r.Presence.ends(session, a)
 		r.zap.Info("an agent has stopped",
 			zap.String("agent", a.Name), zap.String("session", session), zap.String("role", a.Role))
 	})

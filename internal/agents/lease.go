@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/deadline"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -25,12 +26,12 @@ const (
 
 // Start starts the timers of leases and of the write of activity. A lease that was alive when the
 // broker stopped gets its full time again and a grace of 30 s.
-func (r *Registry) Start(ctx context.Context) error {
-	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
+func (p *Presence) Start(ctx context.Context) error {
+	err := p.store.Read(ctx, func(snap *store.Snapshot) error {
 		rows := snap.Query(selectLeases)
 		defer rows.Close()
-		now := r.clock.Now()
-		r.presence.start(now)
+		now := p.clock.Now()
+		p.start(now)
 		for rows.Next() {
 			var a Agent
 			var state int
@@ -40,7 +41,7 @@ func (r *Registry) Start(ctx context.Context) error {
 				return err
 			}
 			a.Harness.State = HarnessState(state)
-			s, err := r.dir.ByID(snap, a.Session)
+			s, err := p.dir.ByID(snap, a.Session)
 			if err != nil {
 				return err
 			}
@@ -48,9 +49,9 @@ func (r *Registry) Start(ctx context.Context) error {
 				continue
 			}
 			if a.Ended() {
-				r.presence.ends(s.Name, a)
+				p.ends(s.Name, a)
 			} else {
-				r.presence.alive(s.Name, a, now.Add(a.Lease+restartGrace))
+				p.alive(s.Name, a, now.Add(a.Lease+restartGrace))
 			}
 		}
 		return rows.Err()
@@ -58,27 +59,27 @@ func (r *Registry) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("take up leases: %w", err)
 	}
-	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
-	r.runners.Go(func() { r.presence.leases.Run(ctx) })
-	r.runners.Go(func() { r.presence.gone.Run(ctx) })
-	r.runners.Go(func() { r.presence.writes.Run(ctx) })
+	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	p.runners.Go(func() { p.leases.Run(ctx) })
+	p.runners.Go(func() { p.gone.Run(ctx) })
+	p.runners.Go(func() { p.writes.Run(ctx) })
 	return nil
 }
 
 // Stop ends what Start began, waits for it, and writes the activity that is in memory only.
 // Stopping twice is fine.
-func (r *Registry) Stop() {
-	if r.stop == nil {
+func (p *Presence) Stop() {
+	if p.stop == nil {
 		return
 	}
-	r.stop()
-	r.runners.Wait()
-	r.writeActivity(nil)
+	p.stop()
+	p.runners.Wait()
+	p.writeActivity(nil)
 }
 
 // SessionClosed ends the leases of a session in which nothing changes any more. It is a hook of the closing.
-func (r *Registry) SessionClosed(tx *store.Tx, session directory.Session) error {
-	tx.OnCommit(func() { r.presence.forgetSession(session.Name) })
+func (p *Presence) SessionClosed(tx *store.Tx, session directory.Session) error {
+	tx.OnCommit(func() { p.forgetSession(session.Name) })
 	return nil
 }
 
@@ -94,12 +95,13 @@ type failure struct {
 // the lease.
 func (r *Registry) leasesOver(lives []*life) {
 	var failures []failure // of the writer until each returns
-	r.each(lives, func(tx *store.Tx, l *life) error {
-		if r.presence.keeps(l, r.clock.Now()) {
+	p := r.Presence
+	p.each(p.leases, lives, func(tx *store.Tx, l *life) error {
+		if p.keeps(l, r.clock.Now()) {
 			return nil
 		}
 		return r.fail(tx, l, func(f failure) { failures = append(failures, f) })
-	}, func(l *life) { r.presence.leases.Set(l, r.clock.Now().Add(leaseRetry)) })
+	})
 	for _, f := range failures {
 		r.zap.Warn("an agent has failed: the broker received no call from it during its lease",
 			zap.String("agent", f.agent.Name), zap.String("session", f.session), zap.String("role", f.agent.Role),
@@ -111,13 +113,14 @@ func (r *Registry) leasesOver(lives []*life) {
 
 // goneOver deregisters the agents that failed or stopped too long ago.
 func (r *Registry) goneOver(lives []*life) {
-	r.each(lives, func(tx *store.Tx, l *life) error {
-		a, found, err := r.of(tx, l)
+	p := r.Presence
+	p.each(p.gone, lives, func(tx *store.Tx, l *life) error {
+		a, found, err := p.agent(tx, l)
 		if err != nil || !found || !a.Ended() {
 			return err
 		}
 		if at := a.EndedAt().Add(endedFor); at.After(tx.Now()) { // the clock was set back
-			tx.OnCommit(func() { r.presence.gone.Set(l, at) })
+			tx.OnCommit(func() { p.gone.Set(l, at) })
 			return nil
 		}
 		why := "failed for 7 days"
@@ -126,23 +129,23 @@ func (r *Registry) goneOver(lives []*life) {
 		}
 		_, err = r.end(tx, l.session, a, identity.System, why)
 		return err
-	}, func(l *life) { r.presence.gone.Set(l, r.clock.Now().Add(leaseRetry)) })
+	})
 }
 
-// each runs a function in the writer for every one of them and waits for all; again has one tried again that
-// could not be written.
-func (r *Registry) each(lives []*life, do func(*store.Tx, *life) error, again func(*life)) {
+// each runs a function in the writer for every agent whose deadline has passed, and waits for all. It returns an agent
+// to the queue if its function fails.
+func (p *Presence) each(queue *deadline.Queue[*life], lives []*life, do func(*store.Tx, *life) error) {
 	var wait sync.WaitGroup
 	for _, l := range lives {
 		wait.Add(1)
-		r.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error { return do(tx, l) }, func(err error) {
+		p.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error { return do(tx, l) }, func(err error) {
 			defer wait.Done()
 			switch fault.KindOf(err) {
 			case fault.NotFound, fault.Precondition: // its session is gone, or closed
 			default:
 				if err != nil {
-					again(l)
-					r.zap.Warn("the end of a lease could not be noted; trying again", zap.String("agent", l.name), zap.Error(err))
+					queue.Set(l, p.clock.Now().Add(leaseRetry))
+					p.zap.Warn("the end of a lease could not be noted; trying again", zap.String("agent", l.name), zap.Error(err))
 				}
 			}
 		})
@@ -150,19 +153,19 @@ func (r *Registry) each(lives []*life, do func(*store.Tx, *life) error, again fu
 	wait.Wait()
 }
 
-// of returns the registered agent that a life is of.
-func (r *Registry) of(tx *store.Tx, l *life) (Agent, bool, error) {
-	session, err := r.dir.SessionID(tx, l.session)
+// agent returns the row of a registered agent.
+func (p *Presence) agent(tx *store.Tx, l *life) (Agent, bool, error) {
+	session, err := p.dir.SessionID(tx, l.session)
 	if err != nil {
 		return Agent{}, false, err
 	}
-	return r.Find(tx, session, l.name)
+	return find(tx, session, l.name)
 }
 
 // fail ends an agent's lease with all that depends on it. It increments the incarnation, so that the
 // broker refuses clients that still use the old one. It calls failed after the commit.
 func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
-	a, found, err := r.of(tx, l)
+	a, found, err := r.Presence.agent(tx, l)
 	if err != nil || !found || a.Ended() {
 		return err
 	}
@@ -176,7 +179,8 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 		return err
 	}
 	tx.Exec(updateFailed, a.FailedAt, a.Incarnation, a.Revision, a.ID)
-	losses, err := r.take(tx, a)
+	r.dir.AgentsChanged(tx)
+	losses, err := r.Hooks.end(tx, a)
 	if err != nil {
 		return err
 	}
@@ -189,7 +193,7 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 			lost[loss.Kind]++
 		}
 		failed(failure{l.session, a, lost})
-		if r.presence.ends(l.session, a) {
+		if r.Presence.ends(l.session, a) {
 			r.bringBack(l)
 		}
 	})
@@ -200,7 +204,7 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 // only waits.
 func (r *Registry) bringBack(l *life) {
 	r.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error {
-		a, found, err := r.of(tx, l)
+		a, found, err := r.Presence.agent(tx, l)
 		if err != nil || !found || a.FailedAt.IsZero() {
 			return err
 		}
@@ -245,6 +249,6 @@ func (r *Registry) revive(tx *store.Tx, session string, a Agent) (Agent, error) 
 		return a, err
 	}
 	r.dir.AgentsChanged(tx)
-	tx.OnCommit(func() { r.presence.alive(session, a, r.clock.Now().Add(a.Lease)) })
+	tx.OnCommit(func() { r.Presence.alive(session, a, r.clock.Now().Add(a.Lease)) })
 	return a, nil
 }

@@ -20,27 +20,6 @@ type Lost struct {
 	More   int              `json:",omitempty"` // further losses; they are in the event log alone
 }
 
-// OnEnd adds hooks that run in the same transaction when an agent fails or stops, and take what the
-// agent holds: Stopped tells the two apart. A hook returns what it has taken; the registry sets
-// Loss.At. By then the agent's row says that it has ended.
-func (r *Registry) OnEnd(hooks ...func(tx *store.Tx, a directory.Agent) ([]directory.Loss, error)) {
-	r.ended = append(r.ended, hooks...)
-}
-
-// take runs the hooks of the end of an agent, and returns what they have taken from it.
-func (r *Registry) take(tx *store.Tx, a Agent) ([]directory.Loss, error) {
-	r.dir.AgentsChanged(tx)
-	var losses []directory.Loss
-	for _, hook := range r.ended {
-		taken, err := hook(tx, a.Entry())
-		if err != nil {
-			return nil, err
-		}
-		losses = append(losses, taken...)
-	}
-	return losses, nil
-}
-
 // keepLosses keeps the new losses of an agent until an answer reports them to it: each one up
 // to the limit, and the number of the others.
 func keepLosses(tx *store.Tx, agent int64, losses []directory.Loss) error {

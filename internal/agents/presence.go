@@ -5,17 +5,31 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
-// presence knows who is heard of: the signs of life of the agents that are registered, and of whoever has a call
-// open. All of it is memory. Every call of every agent passes through it twice, so it does as little as it can.
-type presence struct {
-	leases *deadline.Queue[*life]    // when those run out of which nothing is heard
-	gone   *deadline.Queue[*life]    // when those that have failed or stopped are deregistered
-	writes *deadline.Queue[struct{}] // when the activity of all agents is written
+// Presence keeps in memory which agents are alive: their leases, last calls and open calls, and the activity that their
+// rows lack. Every call of every agent passes through it twice, so it does as little as it can. It may be used
+// concurrently.
+type Presence struct {
+	store *store.Store
+	dir   *directory.Directory
+	clock clockwork.Clock
+	zap   *zap.Logger
+
+	revive func(ctx context.Context, who identity.Caller) // brings back a failed agent that calls
+	leases *deadline.Queue[*life]                         // when the leases of silent agents expire
+	gone   *deadline.Queue[*life]                         // when agents that have failed or stopped are deregistered
+	writes *deadline.Queue[struct{}]                      // when the activity of all agents is written
+
+	stop    context.CancelFunc // ends the runners
+	runners sync.WaitGroup     // of the queues
 
 	mu        sync.Mutex // guards started, lives, unwritten and what is in them
 	started   time.Time  // when the broker started
@@ -67,12 +81,9 @@ func (a *Agent) ending() ending {
 // has failed, the call brings it back before it goes on; only those that change something need that for certain,
 // and they look again. RegisterAgent and Heartbeat do it themselves. An agent that has stopped does not come
 // back by a call that only reads: a person who looks at it in its name has not started its program.
-func (r *Registry) Began(ctx context.Context, who identity.Caller, method string, at time.Time) {
-	if acts := begins(method); r.presence.began(who, acts, at) && acts {
-		_ = r.store.Write(ctx, func(tx *store.Tx) error {
-			_, err := r.calling(tx, who)
-			return err
-		})
+func (p *Presence) Began(ctx context.Context, who identity.Caller, method string, at time.Time) {
+	if acts := begins(method); p.began(who, acts, at) && acts {
+		p.revive(ctx, who)
 	}
 }
 
@@ -81,13 +92,13 @@ func begins(method string) bool { return method != registerMethod && method != h
 
 // Ended notes that a call has ended, and renews the lease of the agent. A heartbeat without content
 // does only that: programs send it for agents that are idle.
-func (r *Registry) Ended(who identity.Caller, method string, size int) {
+func (p *Presence) Ended(who identity.Caller, method string, size int) {
 	acts := method != heartbeatMethod || size > 0
-	r.presence.ended(who, acts, r.clock.Now())
+	p.ended(who, acts, p.clock.Now())
 }
 
 // began reports whether the call finds its agent failed.
-func (p *presence) began(who identity.Caller, begins bool, at time.Time) (failed bool) {
+func (p *Presence) began(who identity.Caller, begins bool, at time.Time) (failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := agentKey{who.Session, who.Agent}
@@ -106,7 +117,7 @@ func (p *presence) began(who identity.Caller, begins bool, at time.Time) (failed
 	return l.ended == hasFailed
 }
 
-func (p *presence) ended(who identity.Caller, acts bool, now time.Time) {
+func (p *Presence) ended(who identity.Caller, acts bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lives[agentKey{who.Session, who.Agent}]
@@ -140,7 +151,7 @@ func (l *life) count(incarnation int64, n int) bool {
 func (l *life) calls() bool { return l.open+l.own > 0 }
 
 // life returns what is known of an agent. The caller holds the mutex.
-func (p *presence) life(k agentKey) *life {
+func (p *Presence) life(k agentKey) *life {
 	l := p.lives[k]
 	if l == nil {
 		l = &life{agentKey: k}
@@ -151,14 +162,14 @@ func (p *presence) life(k agentKey) *life {
 
 // sweep forgets an agent that is not registered, has no open call and no unwritten activity. The
 // caller holds the mutex.
-func (p *presence) sweep(l *life) {
+func (p *Presence) sweep(l *life) {
 	if l.lease == 0 && !l.calls() && !l.unwritten {
 		delete(p.lives, l.agentKey)
 	}
 }
 
 // alive starts an agent's lease.
-func (p *presence) alive(session string, a Agent, until time.Time) {
+func (p *Presence) alive(session string, a Agent, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.life(agentKey{session, a.Name})
@@ -170,7 +181,7 @@ func (p *presence) alive(session string, a Agent, until time.Time) {
 
 // ends takes note that an agent has failed or stopped, and is deregistered in the end. It reports whether a call
 // of it is open.
-func (p *presence) ends(session string, a Agent) (calls bool) {
+func (p *Presence) ends(session string, a Agent) (calls bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.life(agentKey{session, a.Name})
@@ -200,7 +211,7 @@ func (l *life) is(a Agent) {
 }
 
 // forget takes note that an agent is not registered any more.
-func (p *presence) forget(session, name string) {
+func (p *Presence) forget(session, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.lives[agentKey{session, name}]; l != nil {
@@ -209,7 +220,7 @@ func (p *presence) forget(session, name string) {
 }
 
 // forgetSession takes note that nothing in a session changes any more.
-func (p *presence) forgetSession(session string) {
+func (p *Presence) forgetSession(session string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.lives {
@@ -220,7 +231,7 @@ func (p *presence) forgetSession(session string) {
 }
 
 // end ends the lease of an agent for good. The caller holds the mutex.
-func (p *presence) end(l *life) {
+func (p *Presence) end(l *life) {
 	l.lease, l.ended = 0, notEnded
 	p.leases.Remove(l)
 	p.gone.Remove(l)
@@ -229,7 +240,7 @@ func (p *presence) end(l *life) {
 
 // keeps reports whether an agent whose lease was over is not to fail: it was heard of since, or has a call open,
 // which gives it the whole lease again.
-func (p *presence) keeps(l *life, now time.Time) bool {
+func (p *Presence) keeps(l *life, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.lease == 0 || l.ended != notEnded {
@@ -244,7 +255,7 @@ func (p *presence) keeps(l *life, now time.Time) bool {
 
 // look sets what the row of an agent may lack: the time of its last call, since when it is asleep, the
 // counts of its messages, its health, and its status if it reports none. claims says that it holds a claim.
-func (p *presence) look(session string, a *Agent, claims bool, now time.Time) {
+func (p *Presence) look(session string, a *Agent, claims bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lives[agentKey{session, a.Name}]
@@ -299,7 +310,7 @@ func (a *Agent) State() string {
 
 // late reports whether the last call of an agent that has not stopped is longer ago than a third of its lease.
 // The caller holds the mutex.
-func (p *presence) late(l *life, now time.Time) bool {
+func (p *Presence) late(l *life, now time.Time) bool {
 	if l == nil || l.lease == 0 || l.ended == hasStopped || l.calls() {
 		return false
 	}
@@ -315,8 +326,8 @@ const asleepAfter = time.Minute
 // stopped, or its last call, other than an empty heartbeat, ended more than a minute ago. In the first
 // minute after the start of the broker only an agent that has stopped is asleep, because others reconnect
 // in that time. An agent whose coding agent is in a turn, or is woken by mail, is not asleep.
-func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
-	p, now := &r.presence, r.clock.Now()
+func (p *Presence) Asleep(session, name string) (since time.Time, asleep bool) {
+	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	since = p.asleep(p.lives[agentKey{session, name}], now)
@@ -324,7 +335,7 @@ func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
 }
 
 // asleep returns since when an agent is asleep, zero if it is not. The caller holds the mutex.
-func (p *presence) asleep(l *life, now time.Time) time.Time {
+func (p *Presence) asleep(l *life, now time.Time) time.Time {
 	if l == nil || l.lease == 0 || l.calls() || l.awake && l.ended == notEnded {
 		return time.Time{}
 	}
@@ -335,7 +346,7 @@ func (p *presence) asleep(l *life, now time.Time) time.Time {
 }
 
 // start notes when the broker started.
-func (p *presence) start(now time.Time) {
+func (p *Presence) start(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.started = now
@@ -345,8 +356,8 @@ func (p *presence) start(now time.Time) {
 type Census struct{ OK, Late, Failed, Stopped int }
 
 // Census counts the registered agents of all sessions that are open.
-func (r *Registry) Census() Census {
-	p, now := &r.presence, r.clock.Now()
+func (p *Presence) Census() Census {
+	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var c Census

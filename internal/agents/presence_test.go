@@ -15,11 +15,11 @@ func TestPresence_CallsUnderUnknownNamesLeaveNothingInMemory(t *testing.T) {
 	for i := range 100 {
 		for _, incarnation := range []int64{0, 1, 7} {
 			who := identity.Caller{Access: identity.Agent, Session: "default", Agent: fmt.Sprintf("unknown-%d", i), Incarnation: incarnation}
-			k.registry.Began(t.Context(), who, "/brokerd.v1.AgentService/GetAgent", k.clock.Now())
-			k.registry.Ended(who, "/brokerd.v1.AgentService/GetAgent", 0)
+			k.registry.Presence.Began(t.Context(), who, "/brokerd.v1.AgentService/GetAgent", k.clock.Now())
+			k.registry.Presence.Ended(who, "/brokerd.v1.AgentService/GetAgent", 0)
 		}
 	}
-	if got := k.registry.Lives(); got != 1 {
+	if got := k.registry.Presence.Lives(); got != 1 {
 		t.Errorf("%d agents are in memory, want only the registered one", got)
 	}
 }

@@ -16,8 +16,8 @@ import (
 
 const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer may have
 
-// Find returns the registered agent of a name, all but LastSeen, Health and Gate.
-func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, bool, error) {
+// find returns the registered agent of a name, all but LastSeen, Health and Gate.
+func find(q store.Querier, session int64, name string) (Agent, bool, error) {
 	rows := q.Query(selectAgent, session, name)
 	defer rows.Close()
 	if !rows.Next() {
@@ -49,18 +49,19 @@ func (r *Registry) Get(ctx context.Context, who identity.Caller, name string, fu
 			return err
 		}
 		f.At = snap.Revision()
-		a, ok, err := r.Find(snap, session, name)
+		a, ok, err := find(snap, session, name)
 		if err != nil {
 			return err
 		}
 		if !ok {
-			return r.missing(snap, session, name)
+			return missing(r.dir, snap, session, name)
 		}
 		f.Agent = a
-		if f.Unread, f.Claimable, err = r.counts(snap, a); err != nil {
+		if f.Unread, f.Claimable, err = r.mail.Counts(snap, session, a.Entry()); err != nil {
 			return err
 		}
-		if f.Gate, claimants, err = r.gate(snap, a); err != nil || !full {
+		gated, claiming, err := r.gates(snap, session, name)
+		if f.Gate, claimants = gated[name], claiming; err != nil || !full {
 			return err
 		}
 		for _, h := range r.holders {
@@ -74,7 +75,7 @@ func (r *Registry) Get(ctx context.Context, who identity.Caller, name string, fu
 	if err != nil {
 		return Found{}, fmt.Errorf("get agent: %w", err)
 	}
-	r.presence.look(who.Session, &f.Agent, claimants[f.Name], r.clock.Now())
+	r.Presence.look(who.Session, &f.Agent, claimants[f.Name], r.clock.Now())
 	return f, nil
 }
 
@@ -135,7 +136,7 @@ func (r *Registry) List(ctx context.Context, who identity.Caller, f Filter, afte
 		for i := range page.Agents {
 			a := &page.Agents[i]
 			a.Gate = gated[a.Name]
-			r.presence.look(who.Session, a, claimants[a.Name], now)
+			r.Presence.look(who.Session, a, claimants[a.Name], now)
 		}
 		return nil
 	})
@@ -160,7 +161,7 @@ func (r *Registry) inState(q store.Querier, name string, session int64, f Filter
 			return nil, nil, err
 		}
 		a.Status, a.Gate = Status(reported), gated[a.Name]
-		r.presence.look(name, &a, claimants[a.Name], now)
+		r.Presence.look(name, &a, claimants[a.Name], now)
 		if a.Status == Active && reported == int(Unreported) {
 			derived = append(derived, a.Name)
 		}
@@ -181,19 +182,11 @@ func (r *Registry) inState(q store.Querier, name string, session int64, f Filter
 // name restricts the latter to that agent.
 func (r *Registry) gates(q store.Querier, session int64, name string) (
 	gated map[string]directory.Gate, claimants map[string]bool, err error) {
-	if r.mail == nil {
-		return nil, nil, nil
-	}
 	if gated, err = r.mail.Gated(q, session); err != nil {
 		return nil, nil, err
 	}
 	claimants, err = r.mail.Claimants(q, session, name)
 	return gated, claimants, err
-}
-
-func (r *Registry) gate(q store.Querier, a Agent) (directory.Gate, map[string]bool, error) {
-	gated, claimants, err := r.gates(q, a.Session, a.Name)
-	return gated[a.Name], claimants, err
 }
 
 func (p *Page) summarize(snap *store.Snapshot, args []any) error {
@@ -263,7 +256,7 @@ func (r *Registry) admitted(q store.Querier, who identity.Caller) (Agent, error)
 	if who.Agent == "" {
 		return Agent{}, fault.AgentRequired()
 	}
-	a, ok, err := r.Find(q, session, who.Agent)
+	a, ok, err := find(q, session, who.Agent)
 	if err != nil {
 		return Agent{}, err
 	}
@@ -276,15 +269,8 @@ func (r *Registry) admitted(q store.Querier, who identity.Caller) (Agent, error)
 	return a, nil
 }
 
-func (r *Registry) counts(q store.Querier, a Agent) (unread, claimable int64, err error) {
-	if r.mail == nil {
-		return 0, 0, nil
-	}
-	return r.mail.Counts(q, a.Session, a.Entry())
-}
-
-func (r *Registry) missing(q store.Querier, session int64, name string) error {
-	names, err := r.dir.Nearest(q, session, name)
+func missing(dir *directory.Directory, q store.Querier, session int64, name string) error {
+	names, err := dir.Nearest(q, session, name)
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"brokerd/internal/work"
 )
 
-// Records returns the agents of a session after a name, those that have deregistered included, each as
+// records returns the agents of a session after a name, those that have deregistered included, each as
 // one line of JSON, and the name of the last one.
-func (r *Registry) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+func records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
 	rows := q.Query(everyAgent, session, after, limit)
 	defer rows.Close()
 	for rows.Next() {
@@ -89,9 +89,9 @@ const (
 	checkpointsPage = 100 // checkpoints that it removes, each of up to 256 KiB, unless one agent has more
 )
 
-// Deregistered returns agents that have deregistered at or before a time, the first to do so first: at most
+// deregistered returns agents that have deregistered at or before a time, the first to do so first: at most
 // limit and endedPage, and fewer if they have many checkpoints.
-func (r *Registry) Deregistered(q store.Querier, session int64, before time.Time, limit int) (found []work.Done, err error) {
+func deregistered(q store.Querier, session int64, before time.Time, limit int) (found []work.Done, err error) {
 	rows := q.Query(selectEnded, session, min(limit, endedPage))
 	defer rows.Close()
 	for all := 0; rows.Next(); {
@@ -113,10 +113,10 @@ func (r *Registry) Deregistered(q store.Querier, session int64, before time.Time
 	return found, rows.Close()
 }
 
-// Remove removes agents that Deregistered has returned, with their checkpoints. If one of them registers
+// remove removes agents that deregistered has returned, with their checkpoints. If one of them registers
 // again, its incarnation is higher than before all the same. Errors: fault.Conflict if one of them has
 // registered since.
-func (r *Registry) Remove(tx *store.Tx, session int64, done []work.Done) error {
+func remove(tx *store.Tx, session int64, done []work.Done) error {
 	var highest int64
 	for i := range done {
 		var id, incarnation int64
@@ -145,9 +145,9 @@ func floor(q store.Querier, session int64) (incarnation int64, err error) {
 	return incarnation, err
 }
 
-// Erase removes up to limit agents of a session that is being deleted, with what belongs to them, after
+// erase removes up to limit agents of a session that is being deleted, with what belongs to them, after
 // the cursors that the log keeps for them. It reports whether there may be more.
-func (r *Registry) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+func (r *Registry) erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	if more, err := events.EraseCursors(tx, session, limit); more || err != nil {
 		return more, err
 	}
@@ -182,17 +182,17 @@ func someAgents(q store.Querier, session int64, limit int) (found []int64, err e
 	return found, rows.Err()
 }
 
-// Forget removes the highest incarnation of a session without agents.
-func (r *Registry) Forget(tx *store.Tx, session int64) {
+// forget removes the highest incarnation of a session without agents.
+func forget(tx *store.Tx, session int64) {
 	tx.Exec(deleteFloor, session)
 }
 
 // Data is what the keeper exports, archives and removes of a session: agents, then checkpoints.
 func (r *Registry) Data() []work.Data {
 	return []work.Data{{
-		File: "agents.jsonl", Kind: "agents", Lines: r.Records, Erase: r.Erase, Forget: r.Forget,
-		Finished: r.Deregistered, Remove: r.Remove,
+		File: "agents.jsonl", Kind: "agents", Lines: records, Erase: r.erase, Forget: forget,
+		Finished: deregistered, Remove: remove,
 	}, {
-		File: "checkpoints.jsonl", Lines: r.CheckpointRecords,
+		File: "checkpoints.jsonl", Lines: checkpointRecords,
 	}}
 }

@@ -3,7 +3,6 @@ package agents
 import (
 	"slices"
 
-	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
 
@@ -17,8 +16,8 @@ type Pulse struct {
 const pulseBatch = 500
 
 // Pulse reads the counts from memory.
-func (r *Registry) Pulse(session string) Pulse {
-	p, now := &r.presence, r.clock.Now()
+func (p *Presence) Pulse(session string) Pulse {
+	now := p.clock.Now()
 	var lives []*life
 	p.mu.Lock()
 	for _, l := range p.lives {
@@ -59,12 +58,9 @@ func (n *Pulse) add(l *life, late bool) {
 // Team returns registered agents of a session, failed ones first, then by name, at most most: ID,
 // Name, Role, Status, Activity, the times, Harness, Health and Gate. claims has the agents that hold claims.
 func (r *Registry) Team(q store.Querier, session int64, name string, claims map[string]int64, most int) ([]Agent, error) {
-	var gated map[string]directory.Gate
-	var err error
-	if r.mail != nil {
-		if gated, err = r.mail.Gated(q, session); err != nil {
-			return nil, err
-		}
+	gated, err := r.mail.Gated(q, session)
+	if err != nil {
+		return nil, err
 	}
 	var team []Agent
 	now := r.clock.Now()
@@ -78,7 +74,7 @@ func (r *Registry) Team(q store.Querier, session int64, name string, claims map[
 			return nil, err
 		}
 		a.Status, h.State, a.Gate = Status(status), HarnessState(state), gated[a.Name]
-		r.presence.look(name, &a, claims[a.Name] > 0, now)
+		r.Presence.look(name, &a, claims[a.Name] > 0, now)
 		team = append(team, a)
 	}
 	return team, rows.Err()

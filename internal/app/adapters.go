@@ -53,7 +53,7 @@ type census struct{ agents *agents.Registry }
 
 // Head implements admin.Agents.
 func (c census) Head(session string) admin.Head {
-	pulse := c.agents.Pulse(session)
+	pulse := c.agents.Presence.Pulse(session)
 	return admin.Head{Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed, Stopped: pulse.Stopped}
 }
 

@@ -272,7 +272,7 @@ func (a *App) start(ctx context.Context) error {
 		UID:          os.Getuid(),
 		Credentials:  p.auth,
 		Certificates: a.certificates,
-		Presence:     p.agents,
+		Presence:     p.agents.Presence,
 		Traces:       tracer != nil,
 		Clock:        c.Clock,
 		Log:          log.Named("rpc"),
@@ -334,7 +334,7 @@ func (a *App) start(ctx context.Context) error {
 	if err := p.artifacts.Start(ctx); err != nil {
 		return fmt.Errorf("start artifacts: %w", err)
 	}
-	runners := []runner{p.agents, p.auth, p.broker, p.backlog, p.admission, p.deadletters, p.state, p.locks}
+	runners := []runner{p.agents.Presence, p.auth, p.broker, p.backlog, p.admission, p.deadletters, p.state, p.locks}
 	for _, k := range p.work {
 		runners = append(runners, k)
 	}
@@ -348,7 +348,7 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
 	health := &probes{store: p.store, disk: p.diskguard, drain: p.drain}
-	if err := a.serveMetrics(measured, measures{p.store, p.agents, used}, health); err != nil {
+	if err := a.serveMetrics(measured, measures{p.store, p.agents.Presence, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	a.logStart(ctx, p.store, p.events)

@@ -34,28 +34,28 @@ func connect(p *parts) {
 	p.agents.UseMail(agentMail{p.broker.Mailboxes, p.admission, p.admission.Gates})
 	p.agents.UseNotices(p.inbox)
 	p.agents.UseHolders(p.inbox, p.locks, p.jobs)
-	p.broker.Counters.UseCrew(p.agents)
+	p.broker.Counters.UseCrew(p.agents.Presence)
 	p.locks.UseNotices(post{p.admission, p.backlog, p.notices})
-	p.agents.UseDeparture(p.deadletters.AwaitDeparture, p.tasks.AwaitDeparture)
-	p.agents.OnRegister(
+	p.agents.Hooks.AwaitDeparture(p.deadletters.AwaitDeparture, p.tasks.AwaitDeparture)
+	p.agents.Hooks.OnRegister(
 		p.deadletters.AgentRegistered, p.broker.AgentRegistered, p.admission.AgentRegistered, p.tasks.AgentRegistered)
-	p.agents.OnCompleted(p.blockers.AgentCompleted, p.tasks.AgentCompleted)
-	p.agents.OnEnd(
+	p.agents.Hooks.OnCompleted(p.blockers.AgentCompleted, p.tasks.AgentCompleted)
+	p.agents.Hooks.OnEnd(
 		p.conversations.AgentEnded, p.broker.Failures.AgentEnded, p.locks.AgentEnded, p.blockers.AgentEnded, p.tasks.AgentEnded)
-	p.agents.OnDeregister(p.locks.AgentGone, p.state.AgentGone)
+	p.agents.Hooks.OnDeregister(p.locks.AgentGone, p.state.AgentGone)
 
 	p.sessions.OnClosed(
-		p.agents.SessionClosed, p.admission.SessionClosed, p.conversations.SessionClosed, p.backlog.SessionClosed,
+		p.agents.Presence.SessionClosed, p.admission.SessionClosed, p.conversations.SessionClosed, p.backlog.SessionClosed,
 		p.locks.SessionClosed, p.state.SessionClosed)
 	p.sessions.OnConfigured(p.admission.SessionConfigured, p.backlog.SessionConfigured, p.locks.SessionConfigured)
 
 	for _, k := range p.work {
-		p.agents.OnDeregister(k.AgentGone)
+		p.agents.Hooks.OnDeregister(k.AgentGone)
 		p.sessions.OnClosed(k.SessionClosed)
 	}
-	p.agents.OnDeregister(p.tasks.AgentGone)
+	p.agents.Hooks.OnDeregister(p.tasks.AgentGone)
 	p.sessions.OnClosed(p.tasks.SessionClosed)
-	p.agents.OnDeregister(p.conversations.AgentGone, p.admission.AgentGone, p.deadletters.AgentGone)
+	p.agents.Hooks.OnDeregister(p.conversations.AgentGone, p.admission.AgentGone, p.deadletters.AgentGone)
 
 	// The keeper runs again when a setting changes on which it depends.
 	wake := func(tx *store.Tx, _ directory.Session) error {

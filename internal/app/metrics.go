@@ -43,7 +43,7 @@ func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source, health *pr
 // measures are what the metrics read when they are asked for.
 type measures struct {
 	*store.Store
-	agents *agents.Registry
+	agents *agents.Presence
 	disk   func() (float64, error)
 }
 

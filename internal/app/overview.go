@@ -49,7 +49,7 @@ func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overv
 func (o overviewSources) Agents(
 	q store.Querier, session int64, name string, most int,
 ) ([]overview.Agent, overview.Crew, error) {
-	pulse := o.agents.Pulse(name)
+	pulse := o.agents.Presence.Pulse(name)
 	crew := overview.Crew{
 		Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed, Stopped: pulse.Stopped,
 		Sent: pulse.Sent, Received: pulse.Received, Processed: pulse.Processed,

@@ -66,7 +66,7 @@ func register(p *parts, log *zap.Logger, adminService pb.AdminServiceServer) {
 	pb.RegisterEventServiceServer(p.rpc, events.NewService(p.events, p.directory, p.admission, p.blockers))
 	pb.RegisterLockServiceServer(p.rpc, locks.NewService(p.locks, p.rpc.ItemError))
 	pb.RegisterMessageServiceServer(p.rpc, messagesrpc.NewService(
-		p.broker, p.router, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents,
+		p.broker, p.router, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents.Presence,
 		p.messagetrace, p.rpc.ItemError, log.Named("broker")))
 	pb.RegisterSessionServiceServer(p.rpc,
 		sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)})

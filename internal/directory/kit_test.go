@@ -41,8 +41,18 @@ func newKit(t *testing.T) *kit {
 	log := events.New(k.store, clock, zap.NewNop())
 	k.sessions = sessions.New(k.store, log, k.dir)
 	k.agents = agents.New(k.store, log, k.dir, clock, zap.NewNop())
+	k.agents.UseMail(noMail{})
 	return k
 }
+
+// noMail has no mail for any agent.
+type noMail struct{ agents.Mail }
+
+func (noMail) Counts(store.Querier, int64, directory.Agent) (unread, claimable int64, err error) {
+	return 0, 0, nil
+}
+func (noMail) Directives(store.Querier, int64, string) ([]string, error)     { return nil, nil }
+func (noMail) Gated(store.Querier, int64) (map[string]directory.Gate, error) { return nil, nil }
 
 // as returns an agent as the caller.
 func as(name string) identity.Caller {
