@@ -73,8 +73,7 @@ func (p place) trials() (all []trial) {
 		try(true, "a list at the bound", repeat(item, most)...)
 		try(false, "a list beyond the bound", repeat(item, most+1)...)
 	}
-	chosen := f.ContainingOneof() != nil && !f.HasOptionalKeyword()
-	if (rule.GetRequired() || rule.GetNotBlank() && !f.IsList()) && !chosen {
+	if (rule.GetRequired() || rule.GetNotBlank() && !f.IsList()) && f.ContainingOneof() == nil {
 		try(false, "nothing")
 	}
 	return all

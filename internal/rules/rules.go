@@ -77,8 +77,7 @@ func (s *Set) field(d protoreflect.FieldDescriptor) field {
 	if d.Message() != nil && !d.IsMap() {
 		f.inner = s.Message(d.Message())
 	}
-	alone := d.ContainingOneof() == nil || d.HasOptionalKeyword()
-	if alone && (rule.GetRequired() || rule.GetNotBlank() && !d.IsList()) {
+	if d.ContainingOneof() == nil && (rule.GetRequired() || rule.GetNotBlank() && !d.IsList()) {
 		f.missing = missing(d, rule)
 	}
 	return f

@@ -4,36 +4,26 @@ import "time"
 
 // Limits. Bytes unless said otherwise.
 const (
-	MostCreated      = 1000    // tasks of one call
-	mostDependencies = 1000    // of one task
-	mostEdges        = 5000    // dependencies of one call
-	mostRows         = 10_000  // rows that one call changes, about
-	letterRows       = 5       // that a letter changes, about
-	noticeRows       = 4       // that a notice changes, about
-	mostUnfinished   = 100_000 // tasks of a session
-	mostQueues       = 10_000  // combinations of assignee, role and capabilities of a session's unfinished tasks
-	mostListed       = 100     // attempts, dependents, subtasks, references of one kind
-	mostNamed        = 5       // blockers in the text of an error
-	mostCancelled    = 1000    // tasks that one call cancels at once
-	mostCascaded     = 8000    // rows from which on a cascade leaves the rest to the backlog
-	mostResumed      = 1000    // claims of an agent among which a resumed one is chosen
-	mostRead         = 20_000  // tasks that one page of a list reads
-	mostAwaited      = 1000    // tasks and agents of one wait
-	mostWaiters      = 10_000  // claims of a session that wait
-	mostArtifacts    = 100     // names of one list
-	mostCapabilities = 32
-	maxTitle         = 512
-	maxText          = 64 << 10 // descriptions and results
-	maxNote          = 4 << 10  // notes, errors and reasons
-	maxShown         = 1 << 10  // of an error that a task carries
-	maxPage          = 2 << 20  // of a list
-	longestWait      = time.Hour
-	shortestStale    = time.Second
-	longestStale     = 30 * 24 * time.Hour
-	defaultAttempts  = 3
-	defaultPriority  = 5
-	firstBackoff     = time.Second
-	longestBackoff   = 5 * time.Minute
+	mostEdges       = 5000    // dependencies of one call
+	mostRows        = 10_000  // rows that one call changes, about
+	letterRows      = 5       // that a letter changes, about
+	noticeRows      = 4       // that a notice changes, about
+	mostUnfinished  = 100_000 // tasks of a session
+	mostQueues      = 10_000  // combinations of assignee, role and capabilities of a session's unfinished tasks
+	mostListed      = 100     // attempts, dependents, subtasks, references of one kind
+	mostNamed       = 5       // blockers in the text of an error
+	mostCancelled   = 1000    // tasks that one call cancels at once
+	mostCascaded    = 8000    // rows from which on a cascade leaves the rest to the backlog
+	mostResumed     = 1000    // claims of an agent among which a resumed one is chosen
+	mostRead        = 20_000  // tasks that one page of a list reads
+	mostAwaited     = 1000    // tasks and agents of one wait
+	mostWaiters     = 10_000  // claims of a session that wait
+	maxShown        = 1 << 10 // of an error that a task carries
+	maxPage         = 2 << 20 // of a list
+	defaultAttempts = 3
+	defaultPriority = 5
+	firstBackoff    = time.Second
+	longestBackoff  = 5 * time.Minute
 )
 
 // backoff is how long a task waits after its n-th failed attempt.

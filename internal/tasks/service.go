@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
 	"brokerd/internal/identity"
-	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -33,15 +33,8 @@ func (s *Service) CreateTasks(ctx context.Context, in *pb.CreateTasksRequest) (*
 
 // ClaimTask implements pb.TaskServiceServer.
 func (s *Service) ClaimTask(ctx context.Context, in *pb.ClaimTaskRequest) (*pb.ClaimTaskResponse, error) {
-	var c validate.Check
-	c.Duration("wait", in.GetWait(), 0, longestWait, 0)
-	c.OptionalName("id", in.GetId())
-	c.Labels("labels", in.GetLabels())
 	if in.GetId() != "" && len(in.GetLabels()) > 0 {
-		c.Fail("labels", "cannot be used together with id")
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
+		return nil, fault.Field("labels", "cannot be used together with id")
 	}
 	req, err := work.RequestOf(ctx, in)
 	if err != nil {
@@ -53,41 +46,32 @@ func (s *Service) ClaimTask(ctx context.Context, in *pb.ClaimTaskRequest) (*pb.C
 
 // UpdateTask implements pb.TaskServiceServer.
 func (s *Service) UpdateTask(ctx context.Context, in *pb.UpdateTaskRequest) (*pb.UpdateTaskResponse, error) {
-	var c validate.Check
-	checkUpdate(&c, in)
 	out := &pb.UpdateTaskResponse{}
-	err := s.change(ctx, &c, in, out, func(u *taskTx, t *task) error { return u.update(t, in, out) })
+	err := s.change(ctx, in, out, func(u *taskTx, t *task) error { return u.update(t, in, out) })
 	return work.Answer(err, out)
 }
 
 // CompleteTask implements pb.TaskServiceServer.
 func (s *Service) CompleteTask(ctx context.Context, in *pb.CompleteTaskRequest) (*pb.CompleteTaskResponse, error) {
-	var c validate.Check
-	c.Text("result", in.GetResult(), maxText)
-	artifacts(&c, "artifacts", in.GetArtifacts())
 	out := &pb.CompleteTaskResponse{}
-	err := s.change(ctx, &c, in, out, func(u *taskTx, t *task) error { return u.complete(t, in, out) })
+	err := s.change(ctx, in, out, func(u *taskTx, t *task) error { return u.complete(t, in, out) })
 	return work.Answer(err, out)
 }
 
 // FailTask implements pb.TaskServiceServer.
 func (s *Service) FailTask(ctx context.Context, in *pb.FailTaskRequest) (*pb.FailTaskResponse, error) {
-	var c validate.Check
-	c.Text("error", in.GetError(), maxNote)
 	out := &pb.FailTaskResponse{}
-	err := s.change(ctx, &c, in, out, func(u *taskTx, t *task) error { return u.fail(t, in, out) })
+	err := s.change(ctx, in, out, func(u *taskTx, t *task) error { return u.fail(t, in, out) })
 	return work.Answer(err, out)
 }
 
 // ReleaseTask implements pb.TaskServiceServer.
 func (s *Service) ReleaseTask(ctx context.Context, in *pb.ReleaseTaskRequest) (*pb.ReleaseTaskResponse, error) {
-	var c validate.Check
-	c.Text("reason", in.GetReason(), maxNote)
 	if in.GetDecline() && in.GetReason() == "" {
-		c.Fail("reason", "is empty; the creator needs to know why the task is declined")
+		return nil, fault.Field("reason", "is empty; the creator needs to know why the task is declined")
 	}
 	brief := &pb.TaskBrief{}
-	err := s.change(ctx, &c, in, brief, func(u *taskTx, t *task) error {
+	err := s.change(ctx, in, brief, func(u *taskTx, t *task) error {
 		err := u.releaseBy(t, in)
 		t.toBrief(brief)
 		return err
@@ -97,17 +81,15 @@ func (s *Service) ReleaseTask(ctx context.Context, in *pb.ReleaseTaskRequest) (*
 
 // CancelTask implements pb.TaskServiceServer.
 func (s *Service) CancelTask(ctx context.Context, in *pb.CancelTaskRequest) (*pb.CancelTaskResponse, error) {
-	var c validate.Check
-	c.Text("reason", in.GetReason(), maxNote)
 	out := &pb.CancelTaskResponse{}
-	err := s.change(ctx, &c, in, out, func(u *taskTx, t *task) error { return u.cancelBy(t, in, out) })
+	err := s.change(ctx, in, out, func(u *taskTx, t *task) error { return u.cancelBy(t, in, out) })
 	return work.Answer(err, out)
 }
 
 // RetryTask implements pb.TaskServiceServer.
 func (s *Service) RetryTask(ctx context.Context, in *pb.RetryTaskRequest) (*pb.RetryTaskResponse, error) {
 	brief := &pb.TaskBrief{}
-	err := s.change(ctx, &validate.Check{}, in, brief, func(u *taskTx, t *task) error {
+	err := s.change(ctx, in, brief, func(u *taskTx, t *task) error {
 		err := u.retry(t)
 		t.toBrief(brief)
 		return err
@@ -121,17 +103,8 @@ type changeRequest interface {
 	GetId() string
 }
 
-// change makes a change of a task that exists, and keeps its answer. c has checked the other fields of the request.
-func (s *Service) change(
-	ctx context.Context, c *validate.Check, in changeRequest, answer any, fn func(u *taskTx, t *task) error,
-) error {
-	c.Name("id", in.GetId())
-	if by, ok := in.(interface{ GetFence() int64 }); ok {
-		c.Between("fence", by.GetFence(), 0, 1<<62)
-	}
-	if err := c.Err(); err != nil {
-		return err
-	}
+// change makes a change of a task that exists, and keeps its answer.
+func (s *Service) change(ctx context.Context, in changeRequest, answer any, fn func(u *taskTx, t *task) error) error {
 	_, err := s.Once(ctx, s.Store.Drain, in, answer, func(tx *work.Tx) error {
 		t, err := find(tx, tx.Session.ID, in.GetId())
 		if err != nil {
@@ -147,25 +120,15 @@ func (s *Service) change(
 
 // GetTask implements pb.TaskServiceServer.
 func (s *Service) GetTask(ctx context.Context, in *pb.GetTaskRequest) (*pb.GetTaskResponse, error) {
-	var c validate.Check
-	if in.GetId() == "" {
-		c.Fail("id", "is empty")
-	}
-	c.Line("id", in.GetId(), validate.MaxID)
-	c.Between("view", int64(in.GetView()), 0, int64(pb.TaskView_TASK_VIEW_FULL))
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	out, err := s.get(ctx, in)
 	return work.Answer(err, out)
 }
 
 // ListTasks implements pb.TaskServiceServer.
 func (s *Service) ListTasks(ctx context.Context, in *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
-	var c validate.Check
-	checkList(&c, in)
-	if err := c.Err(); err != nil {
-		return nil, err
+	others := in.GetHolder() + in.GetAssignee() + in.GetRole() + in.GetParent() + in.GetCreator() + in.GetPageToken()
+	if in.GetClaimable() && (len(in.GetStates()) > 0 || others != "" || in.GetOldestFirst()) {
+		return nil, fault.Field("claimable", "can be used with labels and page_size only")
 	}
 	l := listing{Service: s, in: in, who: identity.FromContext(ctx)}
 	if in.GetClaimable() {
@@ -179,21 +142,11 @@ func (s *Service) ListTasks(ctx context.Context, in *pb.ListTasksRequest) (*pb.L
 
 // WaitTasks implements pb.TaskServiceServer.
 func (s *Service) WaitTasks(ctx context.Context, in *pb.WaitTasksRequest) (*pb.WaitTasksResponse, error) {
-	var c validate.Check
-	c.Duration("wait", in.GetWait(), 0, longestWait, 0)
-	c.Between("mode", int64(in.GetMode()), 0, int64(pb.WaitMode_WAIT_MODE_ANY))
-	c.Between("after_revision", in.GetAfterRevision(), 0, 1<<62)
 	switch n := len(in.GetTaskIds()) + len(in.GetAgents()); {
 	case n == 0:
-		c.Fail("task_ids", "is empty; name at least one task or agent")
+		return nil, fault.Field("task_ids", "is empty; name at least one task or agent")
 	case n > mostAwaited:
-		c.Fail("task_ids", "has %d tasks and agents; at most %d are allowed", n, mostAwaited)
-	default:
-		names(&c, "task_ids", in.GetTaskIds())
-		names(&c, "agents", in.GetAgents())
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
+		return nil, fault.Field("task_ids", "has %d tasks and agents; at most %d are allowed", n, mostAwaited)
 	}
 	w := waitCall{Service: s, in: in}
 	if err := w.wait(ctx); err != nil {

@@ -24,7 +24,7 @@ const (
 
 // Rule is what the broker wants of a field of a request. In a repeated field, all but required, hint and max_items hold for each item,
 // and none is empty. An absent field is checked for required alone; a text or number that cannot be absent is absent if it is empty or 0.
-// In a oneof, required is about the field that is set. Without a rule, an enum is one of its values, and a time is one of 1970 to 2261.
+// In a oneof and of an optional field, required is about a value that is set. Without a rule, an enum is one of its values, and a time is one of 1970 to 2261.
 type Rule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Not empty: a text, a list; not 0: an enum; not absent: a message.

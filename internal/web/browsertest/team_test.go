@@ -26,7 +26,7 @@ type team struct {
 // newTeam starts a broker with four agents: lead, builder-1, builder-2 and reviewer.
 func newTeam(t testing.TB, options ...apptest.Option) *team {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience) // the longest test takes a minute alone
 	t.Cleanup(cancel)
 	m := &team{Broker: apptest.Start(t, options...), t: t, ctx: ctx}
 	for _, member := range []struct{ name, role string }{
