@@ -281,7 +281,19 @@ func (a *App) start(ctx context.Context) error {
 	webListener := p.rpc.Web()
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.Addresses}
 	a.reportDamage(p.store, p.rpc)
-	p.backup = newBackup(p, c)
+	p.backup = backup.New(backup.Options{
+		Store:       p.store,
+		Log:         p.events,
+		Directory:   p.directory,
+		Contents:    p.artifacts,
+		Disk:        p.diskguard,
+		EachContent: artifacts.EachContent,
+		Totals:      gauges.Totals,
+		Dir:         c.Dir,
+		Version:     c.Version,
+		Clock:       c.Clock,
+		Logger:      log.Named("backup"),
+	})
 	if err := p.backup.Start(); err != nil {
 		return fmt.Errorf("start backups: %w", err)
 	}

@@ -30,7 +30,7 @@ func Checks(dir string, most int, hashes bool) []func(q store.Querier) ([]string
 // checkFiles checks that every content has its file.
 func checkFiles(q store.Querier, dir string, most int, hashes bool) (problems []string, err error) {
 	sizes := map[string]int64{}
-	if err := eachContent(q, func(sum string, size int64) { sizes[sum] = size }); err != nil || len(sizes) == 0 {
+	if err := EachContent(q, func(sum string, size int64) { sizes[sum] = size }); err != nil || len(sizes) == 0 {
 		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
@@ -52,7 +52,8 @@ func checkFiles(q store.Querier, dir string, most int, hashes bool) (problems []
 	return problems, nil
 }
 
-func eachContent(q store.Querier, fn func(sum string, size int64)) error {
+// EachContent passes every content that a session has, with its size in bytes, to a function.
+func EachContent(q store.Querier, fn func(sum string, size int64)) error {
 	rows := q.Query(allContents)
 	defer rows.Close()
 	for rows.Next() {

@@ -3,7 +3,7 @@ package artifacts
 import (
 	"context"
 	"errors"
-	"os"
+	"io"
 
 	"go.uber.org/zap"
 
@@ -115,13 +115,8 @@ func (s *Service) putOff(sums []string) bool {
 	return s.kept > 0
 }
 
-// EachContent passes every content that a session has, with its size in bytes, to a function.
-func (s *Service) EachContent(q store.Querier, fn func(sum string, size int64)) error {
-	return eachContent(q, fn)
-}
-
 // OpenContent opens the file of a content.
-func (s *Service) OpenContent(sum string) (*os.File, error) { return s.folder.open(sum) }
+func (s *Service) OpenContent(sum string) (io.ReadCloser, error) { return s.folder.open(sum) }
 
 // sweep removes temporary files, and files of contents that no session has.
 func (s *Service) sweep(ctx context.Context) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
@@ -38,10 +39,8 @@ type Content struct {
 type Contents interface {
 	// Keep keeps every file until release is called, even if no session has its content any more.
 	Keep() (release func())
-	// All returns the contents that a snapshot refers to.
-	All(q store.Querier) ([]Content, error)
-	// Open opens the file of a content.
-	Open(sum string) (io.ReadCloser, error)
+	// OpenContent opens the file of a content.
+	OpenContent(sum string) (io.ReadCloser, error)
 }
 
 // A Disk knows how much the file system of the data folder can take.
@@ -59,12 +58,15 @@ type Counts struct {
 
 // Options say what to back up. All are required.
 type Options struct {
-	Store    *store.Store
-	Log      *events.Log
-	Contents Contents
-	Disk     Disk
-	// Count counts the rows of a snapshot.
-	Count   func(q store.Querier) (Counts, error)
+	Store     *store.Store
+	Log       *events.Log
+	Directory *directory.Directory
+	Contents  Contents
+	Disk      Disk
+	// EachContent passes the contents that a snapshot refers to, with their sizes in bytes, to a function.
+	EachContent func(q store.Querier, fn func(sum string, size int64)) error
+	// Totals counts the messages and deliveries of a snapshot.
+	Totals  func(q store.Querier) (messages, deliveries int64, err error)
 	Dir     string // the data folder
 	Version string // of brokerd
 	Clock   clockwork.Clock
@@ -160,6 +162,20 @@ func (m *Maker) backup(ctx context.Context, who identity.Caller, to Sink) (Summa
 	return s, m.log(ctx, who, s)
 }
 
+// count counts the rows of a snapshot.
+func (m *Maker) count(q store.Querier) (n Counts, err error) {
+	sessions, err := m.Directory.CountSessions(q)
+	if err != nil {
+		return n, err
+	}
+	n.Sessions = int64(sessions)
+	if n.Messages, _, err = m.Totals(q); err != nil {
+		return n, err
+	}
+	n.Events, err = m.Log.Count(q)
+	return n, err
+}
+
 // copy copies the database, in a separate goroutine, so that a sink that blocks does not keep the
 // snapshot in use.
 func (m *Maker) copy(ctx context.Context, path string, x *export, report func(Progress) error) error {
@@ -169,11 +185,10 @@ func (m *Maker) copy(ctx context.Context, path string, x *export, report func(Pr
 	guard.Go(m.Logger, func() error {
 		x.manifest.CreatedAt = m.Clock.Now().UTC()
 		revision, err := m.Store.Backup(ctx, path, func(snap *store.Snapshot) (err error) {
-			if x.manifest.Counts, err = m.Count(snap); err != nil {
+			if x.manifest.Counts, err = m.count(snap); err != nil {
 				return err
 			}
-			x.files, err = m.Contents.All(snap)
-			return err
+			return m.EachContent(snap, func(sum string, size int64) { x.files = append(x.files, Content{sum, size}) })
 		}, func(copied, total int64) {
 			select {
 			case <-steps: // replaced by the newer one

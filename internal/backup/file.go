@@ -107,7 +107,7 @@ func entrySize(content int64) int64 { return tarBlock + (content+tarBlock-1)/tar
 
 // content writes the file of one content.
 func (x *export) content(t *tar.Writer, f Content) error {
-	file, err := x.contents.Open(f.SHA256)
+	file, err := x.contents.OpenContent(f.SHA256)
 	if err != nil {
 		return fmt.Errorf("open the content %s: %w", f.SHA256, err)
 	}

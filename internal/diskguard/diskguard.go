@@ -112,7 +112,7 @@ func (g *Gauge) CheckUpload(bytes int64) error {
 	if err != nil {
 		return nil //nolint:nilerr // look has logged it
 	}
-	return Fits(g.dir, used, bytes)
+	return fits(g.dir, used, bytes)
 }
 
 // Written is Check for an upload that has written a number of bytes more. It checks the usage when

@@ -28,9 +28,18 @@ func bytesOf(dir string) (used, free float64, err error) {
 	return block * float64(fs.Blocks-fs.Bfree), block * float64(fs.Bavail), nil
 }
 
-// Fits returns fault.Exhausted (DISK_NEARLY_FULL) if the folder's file system, of which the given share is used, would be so full
-// with more bytes that sends are refused.
-func Fits(dir string, share float64, bytes int64) error {
+// Fits returns fault.Exhausted (DISK_NEARLY_FULL) if the file system would be so full with more bytes that sends are
+// refused.
+func (g *Gauge) Fits(bytes int64) error {
+	share, err := g.used()
+	if err != nil {
+		return err
+	}
+	return fits(g.dir, share, bytes)
+}
+
+// fits is Fits for a file system of which the given share is used.
+func fits(dir string, share float64, bytes int64) error {
 	used, free, err := bytesOf(dir)
 	if err != nil || used+free == 0 {
 		return err
