@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/idempotency"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -20,24 +20,6 @@ type Facts struct {
 	Listen    func() []string // addresses as clients dial them
 }
 
-// A Mailbox is one that has something in it.
-type Mailbox struct {
-	Name    string // an agent's, role:NAME or channel:NAME
-	Waiting int64  // pending, delayed and blocked deliveries
-	Claimed int64
-	Dead    int64
-}
-
-// Mail is what lies in the mailboxes of a session.
-type Mail struct {
-	Fullest []Mailbox // at most 20, fullest first
-	Waiting int64     // in all of them, and so on
-	Claimed int64
-	Dead    int64
-
-	Operators int64 // unfinished messages in the operators' mailbox; for an operator
-}
-
 // Totals count the rows of the whole database.
 type Totals struct {
 	Messages   int64
@@ -46,67 +28,30 @@ type Totals struct {
 	Revision   int64 // that they are true at
 }
 
-// A Head counts the registered agents of a session.
-type Head struct {
-	Agents  int
-	Late    int // of these, silent for a third of their lease
-	Failed  int // of these, with a lease that has expired
-	Stopped int // of these
-}
-
-// Own is an agent, with the number of locks, tokens and tickets that it holds and of its open
-// questions.
-type Own struct {
-	Agent, Role            string
-	Locks, Tokens, Tickets int
-	Asked, ToAnswer        int
-}
-
-// Coordination counts what agents share in a session.
-type Coordination struct {
-	Locks   int64
-	Tokens  int64 // held
-	Tickets int64 // requests that wait for locks and tokens
-	Keys    int64 // of the state
-	Work    []work.Count
-}
-
-// Agents knows the health of agents, and what they hold.
+// Agents knows what agents hold.
 type Agents interface {
-	// Head counts the registered agents of a session.
-	Head(session string) Head
-	// Own returns the agent that calls, and counts what it holds.
-	Own(q store.Querier, who identity.Caller) (Own, error)
+	// Own returns the agent that calls, with what it holds.
+	Own(q store.Querier, who identity.Caller) (directory.Agent, work.Holdings, error)
 }
 
-// Commons tells what agents share in a session.
+// Presence knows the health of agents.
+type Presence interface {
+	// Pulse counts the registered agents of a session.
+	Pulse(session string) directory.Pulse
+}
+
+// Commons knows what agents share in a session.
 type Commons interface {
-	Coordination(q store.Querier, session int64) (Coordination, error)
+	Coordination(q store.Querier, session int64) (work.Coordination, error)
 }
 
 // Mailboxes knows the mailboxes of a session.
 type Mailboxes interface {
-	// Mail counts the messages in all mailboxes, or in those that an agent takes from.
-	Mail(q store.Querier, session int64, agent *Own) (Mail, error)
-}
-
-// A Post moves messages between mailboxes.
-type Post interface {
-	Move(ctx context.Context, who identity.Caller, req idempotency.Request, m Move) (Moved, error)
-}
-
-// A Move names messages that wait in a mailbox, and the mailbox that they go to.
-type Move struct {
-	From, To string
-	IDs      []string // empty = all
-	Reason   string
-}
-
-// A Moved counts the deliveries that were moved, and those that still wait in the old mailbox.
-type Moved struct {
-	Moved    int
-	Left     int64
-	Revision int64
+	// Status counts the deliveries in the mailboxes with something in them, or in those that an agent takes from, fullest
+	// first, and in all of them.
+	Status(q store.Querier, session int64, agent *directory.Agent, most int) ([]work.Mailbox, work.Mailbox, error)
+	// Waiting counts the deliveries that wait in the mailboxes of some agents.
+	Waiting(q store.Querier, session int64, agents []string) (map[string]int64, error)
 }
 
 // Tables are those of messages and deliveries.

@@ -11,10 +11,13 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
-	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
+
+// fullest is how many mailboxes a status names.
+const fullest = 20
 
 // Service is the AdminService of the API.
 type Service struct {
@@ -29,8 +32,8 @@ type Parts struct {
 	Clock      clockwork.Clock
 	Directory  *directory.Directory
 	Agents     Agents
+	Presence   Presence
 	Mailboxes  Mailboxes
-	Post       Post
 	Commons    Commons
 	Traffic    Traffic
 	Inspector  *Inspector
@@ -67,12 +70,12 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		if !since.IsZero() {
 			out.DrainingSince = timestamppb.New(since)
 		}
-		own, err := s.own(snap, who)
+		own, held, err := s.own(snap, who)
 		if err != nil {
 			return err
 		}
-		agents := s.parts.Agents.Head(who.Session)
-		mail, err := s.parts.Mailboxes.Mail(snap, id, own)
+		agents := s.parts.Presence.Pulse(who.Session)
+		boxes, mail, err := s.parts.Mailboxes.Status(snap, id, own, fullest)
 		if err != nil {
 			return err
 		}
@@ -87,17 +90,22 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		out.StoppedAgents = int32(agents.Stopped)
 		out.Locks, out.TokensHeld, out.Tickets, out.StateKeys = shared.Locks, shared.Tokens, shared.Tickets, shared.Keys
 		if own != nil {
-			out.Agent, out.Role, out.Asked, out.ToAnswer = own.Agent, own.Role, int32(own.Asked), int32(own.ToAnswer)
-			out.Locks, out.TokensHeld, out.Tickets = int64(own.Locks), int64(own.Tokens), int64(own.Tickets)
+			out.Agent, out.Role, out.Asked, out.ToAnswer = own.Name, own.Role, int32(len(held.Asked)), int32(len(held.ToAnswer))
+			out.Locks, out.TokensHeld, out.Tickets = int64(len(held.Locks)), int64(len(held.Tokens)), int64(len(held.Tickets))
 		} else {
 			sessions, err := s.parts.Directory.CountSessions(snap)
 			if err != nil {
 				return err
 			}
 			out.Sessions = int32(sessions)
+			waiting, err := s.parts.Mailboxes.Waiting(snap, id, []string{identity.System})
+			if err != nil {
+				return err
+			}
+			out.OperatorMail = waiting[identity.System]
 		}
-		out.Waiting, out.Claimed, out.Dead, out.OperatorMail = mail.Waiting, mail.Claimed, mail.Dead, mail.Operators
-		for _, m := range mail.Fullest {
+		out.Waiting, out.Claimed, out.Dead = mail.Waiting, mail.Claimed, mail.Dead
+		for _, m := range boxes {
 			out.Mailboxes = append(out.Mailboxes,
 				&pb.MailboxStatus{Mailbox: m.Name, Waiting: m.Waiting, Claimed: m.Claimed, Dead: m.Dead})
 		}
@@ -124,26 +132,12 @@ func (s *Service) daemon(out *pb.GetStatusResponse) {
 }
 
 // own returns the calling agent with what it holds; nil for an operator who names no agent.
-func (s *Service) own(q store.Querier, who identity.Caller) (*Own, error) {
+func (s *Service) own(q store.Querier, who identity.Caller) (*directory.Agent, work.Holdings, error) {
 	if who.Agent == "" {
-		return nil, nil
+		return nil, work.Holdings{}, nil
 	}
-	own, err := s.parts.Agents.Own(q, who)
-	return &own, err
-}
-
-// MoveMessages implements pb.AdminServiceServer.
-func (s *Service) MoveMessages(ctx context.Context, in *pb.MoveMessagesRequest) (*pb.MoveMessagesResponse, error) {
-	req, err := idempotency.Of(ctx, "MoveMessages", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	done, err := s.parts.Post.Move(ctx, identity.FromContext(ctx), req,
-		Move{From: in.GetFrom(), To: in.GetTo(), IDs: in.GetIds(), Reason: in.GetReason()})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.MoveMessagesResponse{Revision: done.Revision, Moved: int32(done.Moved), Left: done.Left}, nil
+	own, held, err := s.parts.Agents.Own(q, who)
+	return &own, held, err
 }
 
 // CheckDatabase implements pb.AdminServiceServer.

@@ -28,7 +28,7 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 		if about.Session, err = s.parts.Directory.SessionID(snap, about.SessionName); err != nil {
 			return err
 		}
-		own, err := s.own(snap, who)
+		own, _, err := s.own(snap, who)
 		if err != nil {
 			return err
 		}

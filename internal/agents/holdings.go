@@ -16,15 +16,15 @@ type Holder interface {
 // UseHolders plugs in who knows what agents hold.
 func (r *Registry) UseHolders(h ...Holder) { r.holders = append(r.holders, h...) }
 
-// Own returns the calling agent, all but LastSeen, Health and Gate, with what it holds. Errors: as
-// Acting; fault.Precondition for a call that names no agent.
-func (r *Registry) Own(q store.Querier, who identity.Caller) (Agent, work.Holdings, error) {
+// Own returns the calling agent, with what it holds. Errors: as Acting; fault.Precondition for a call that names no
+// agent.
+func (r *Registry) Own(q store.Querier, who identity.Caller) (directory.Agent, work.Holdings, error) {
 	var held work.Holdings
 	a, err := r.calling(q, who)
 	for i := 0; i < len(r.holders) && err == nil; i++ {
 		err = r.holders[i].Holdings(q, a.Entry(), &held)
 	}
-	return a, held, err
+	return a.Entry(), held, err
 }
 
 // sizeOf returns about how many bytes holdings take in an answer.

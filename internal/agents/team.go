@@ -3,20 +3,15 @@ package agents
 import (
 	"slices"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
-
-// A Pulse counts the registered agents of a session, and the messages of all of them.
-type Pulse struct {
-	Agents, Late, Failed, Stopped int
-	Messages
-}
 
 // pulseBatch is for how many agents Pulse holds the mutex that every call needs.
 const pulseBatch = 500
 
-// Pulse reads the counts from memory.
-func (p *Presence) Pulse(session string) Pulse {
+// Pulse counts the registered agents of a session, and their messages, in memory.
+func (p *Presence) Pulse(session string) directory.Pulse {
 	now := p.clock.Now()
 	var lives []*life
 	p.mu.Lock()
@@ -26,18 +21,18 @@ func (p *Presence) Pulse(session string) Pulse {
 		}
 	}
 	p.mu.Unlock()
-	var n Pulse
+	var n directory.Pulse
 	for batch := range slices.Chunk(lives, pulseBatch) {
 		p.mu.Lock()
 		for _, l := range batch {
-			n.add(l, p.late(l, now))
+			l.addTo(&n, p.late(l, now))
 		}
 		p.mu.Unlock()
 	}
 	return n
 }
 
-func (n *Pulse) add(l *life, late bool) {
+func (l *life) addTo(n *directory.Pulse, late bool) {
 	if l.lease == 0 {
 		return
 	}

@@ -324,9 +324,9 @@ func (a *App) start(ctx context.Context) error {
 			Store:      p.store,
 			Clock:      c.Clock,
 			Directory:  p.directory,
-			Agents:     census{p.agents},
-			Mailboxes:  mailboxes{p.diagnose},
-			Post:       movers{p.deadletters},
+			Agents:     p.agents,
+			Presence:   p.agents.Presence,
+			Mailboxes:  p.diagnose,
 			Commons:    commons{p.state, p.jobs},
 			Traffic:    p.rpc,
 			Inspector:  inspector,
@@ -337,6 +337,7 @@ func (a *App) start(ctx context.Context) error {
 		retention.NewPruneService(p.retention),
 		drain.NewServer(p.drain),
 		overview.NewWatchService(p.overview),
+		messagesrpc.NewMoveService(p.deadletters),
 		&doorman{a, p.rpc},
 	})
 

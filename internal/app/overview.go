@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/locks"
 	"brokerd/internal/overview"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // overviewSources describe a session.
@@ -23,10 +24,10 @@ type overviewSources struct {
 }
 
 // Mail implements overview.Sources.
-func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overview.Mailbox, overview.Mail, error) {
+func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overview.Mailbox, work.Mailbox, error) {
 	boxes, sum, err := o.diagnose.Status(q, session, nil, most)
 	if err != nil {
-		return nil, overview.Mail{}, err
+		return nil, sum, err
 	}
 	ids := []int64{}
 	for i := range boxes {
@@ -37,23 +38,16 @@ func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overv
 	oldest, err := gauges.OldestReady(q, ids)
 	list := make([]overview.Mailbox, len(boxes))
 	for i, box := range boxes {
-		list[i] = overview.Mailbox{
-			Name: box.Mailbox, Mail: overview.Mail{Waiting: box.Waiting, Claimed: box.Claimed, Dead: box.Dead},
-			Oldest: oldest[box.ID],
-		}
+		list[i] = overview.Mailbox{Mailbox: box, Oldest: oldest[box.ID]}
 	}
-	return list, overview.Mail{Waiting: sum.Waiting, Claimed: sum.Claimed, Dead: sum.Dead}, err
+	return list, sum, err
 }
 
 // Agents implements overview.Sources.
 func (o overviewSources) Agents(
 	q store.Querier, session int64, name string, most int,
 ) ([]overview.Agent, overview.Crew, error) {
-	pulse := o.agents.Presence.Pulse(name)
-	crew := overview.Crew{
-		Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed, Stopped: pulse.Stopped,
-		Sent: pulse.Sent, Received: pulse.Received, Processed: pulse.Processed,
-	}
+	crew := overview.Crew{Pulse: o.agents.Presence.Pulse(name)}
 	claims, err := o.diagnose.Claims(q, session)
 	if err != nil {
 		return nil, crew, err
@@ -87,12 +81,6 @@ func (o overviewSources) Agents(
 		}
 	}
 	return list, crew, err
-}
-
-// Shared implements overview.Sources.
-func (o overviewSources) Shared(q store.Querier, session int64) (overview.Shared, error) {
-	n, err := o.Coordination(q, session)
-	return overview.Shared{Locks: n.Locks, Tokens: n.Tokens, Tickets: n.Tickets, Keys: n.Keys, Work: n.Work}, err
 }
 
 // Explain implements overview.Sources.

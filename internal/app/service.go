@@ -34,6 +34,7 @@ type adminService struct {
 	*retention.PruneService
 	*drain.Server
 	*overview.WatchService
+	*messagesrpc.MoveService
 	*doorman
 }
 

@@ -6,14 +6,8 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/mail"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
-
-// A BoxStatus counts the deliveries in a mailbox: the dead ones up to mail.MostCounted.
-type BoxStatus struct {
-	ID                     int64
-	Mailbox                string
-	Waiting, Claimed, Dead int64
-}
 
 // mostDead bounds the dead letters that Status counts over all mailboxes.
 const mostDead = 10_000
@@ -23,7 +17,7 @@ const mostDead = 10_000
 // takes from, and sum.Claimed counts its own claims.
 func (x *Examiner) Status(
 	q store.Querier, session int64, agent *directory.Agent, most int,
-) (boxes []BoxStatus, sum BoxStatus, err error) {
+) (boxes []work.Mailbox, sum work.Mailbox, err error) {
 	var only any
 	a := mail.Actor{Session: directory.Session{ID: session}}
 	if agent != nil {
@@ -42,10 +36,10 @@ func (x *Examiner) Status(
 		only = list(ids)
 	}
 	rows := q.Query(selectStatus, session, only, most, mail.MostCounted)
-	if boxes, err = store.Collect(rows, func(r *store.Rows) (s BoxStatus, err error) {
+	if boxes, err = store.Collect(rows, func(r *store.Rows) (s work.Mailbox, err error) {
 		var ref mail.MailboxRef
 		err = r.Scan(&s.ID, (*int)(&ref.Kind), &ref.Name, &s.Waiting, &s.Claimed, &s.Dead)
-		s.Mailbox = ref.String()
+		s.Name = ref.String()
 		return s, err
 	}); err != nil {
 		return nil, sum, err

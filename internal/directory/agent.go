@@ -65,6 +65,15 @@ type Member struct {
 	LastSeen time.Time
 }
 
+// A Pulse counts the registered agents of a session, and the messages that they have sent, received and acknowledged.
+type Pulse struct {
+	Agents                    int
+	Late                      int // of these, silent for a third of their lease
+	Failed                    int // of these, with a lease that has expired
+	Stopped                   int // of these
+	Sent, Received, Processed int64
+}
+
 // An Attention says which mail reaches the agent's model unasked. The numbers are those of the API.
 type Attention int
 

@@ -145,7 +145,7 @@ func (a *acquireCall) decide(tx *store.Tx) error {
 // recall tells once more what a request was answered before.
 func (a *acquireCall) recall(tx *store.Tx) error {
 	fence := a.answer.Fence
-	news, err := a.table.recollect(tx, fence)
+	news, err := recollect(tx, a.table.alarms, fence)
 	if _, noted := a.table.callers.answers.Find(fence); err == nil && (news || noted) {
 		a.answer.sent = a.table.callers.promise(tx, fence, false)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -239,7 +240,7 @@ func (a *acquireCall) giveUp(ctx context.Context, answers bool) (answer Answer, 
 				return err
 			}
 			answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.until(t.alarms), sent: t.callers.promise(tx, g.fence, g.collected)}
-			_, err = t.recollect(tx, g.fence)
+			_, err = recollect(tx, t.alarms, g.fence)
 			return errors.Join(c.keep(tx, answer), err)
 		}
 		tx.OnCommit(func() { t.lapseLater(stands) })
@@ -284,10 +285,10 @@ func (t *Table) uncollect(fence int64, of *sentAnswers) {
 }
 
 // recollect notes that the owner of a grant is told of it, and reports whether it was not before.
-func (t *Table) recollect(tx *store.Tx, fence int64) (bool, error) {
+func recollect(tx *store.Tx, alarms *deadline.Queue[alarm], fence int64) (bool, error) {
 	changed, err := tx.ExecCount(updateCollected, fence)
 	if changed > 0 {
-		tx.OnCommit(func() { t.alarms.Remove(alarm{collectAlarm, fence}) })
+		tx.OnCommit(func() { alarms.Remove(alarm{collectAlarm, fence}) })
 	}
 	return changed > 0, err
 }
@@ -298,7 +299,7 @@ func (u *lockTx) collect(g *grant) error {
 	if err != nil {
 		return err
 	}
-	if _, err = u.recollect(u.tx, g.fence); err != nil || !g.kept {
+	if _, err = recollect(u.tx, u.alarms, g.fence); err != nil || !g.kept {
 		return err
 	}
 	return u.withdraw(g.fence, "") // it has no others so early

@@ -149,3 +149,23 @@ func deadToken(next deadletters.Place) string {
 	}
 	return page.Token(deadList, next)
 }
+
+// MoveService is the part of the AdminService of the API that moves messages between mailboxes.
+type MoveService struct{ queue *deadletters.Queue }
+
+// NewMoveService returns the service.
+func NewMoveService(q *deadletters.Queue) *MoveService { return &MoveService{q} }
+
+// MoveMessages implements pb.AdminServiceServer.
+func (s *MoveService) MoveMessages(ctx context.Context, in *pb.MoveMessagesRequest) (*pb.MoveMessagesResponse, error) {
+	req, err := idempotency.Of(ctx, "MoveMessages", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.queue.Move(ctx, identity.FromContext(ctx), req,
+		deadletters.Move{From: in.GetFrom(), To: in.GetTo(), IDs: in.GetIds(), Reason: in.GetReason()})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.MoveMessagesResponse{Revision: done.Revision, Moved: int32(done.Moved), Left: done.Left}, nil
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -24,9 +25,9 @@ const (
 type Facts struct {
 	Session   string
 	Closed    bool
-	Mail      Mail
+	Mail      work.Mailbox // of all mailboxes; the dead letters up to 10,000
 	Crew      Crew
-	Shared    Shared
+	Shared    work.Coordination
 	Rates     Rates
 	Mailboxes []Mailbox
 	Agents    []Agent
@@ -37,25 +38,16 @@ type Facts struct {
 	Revision  int64
 }
 
-// Mail counts deliveries.
-type Mail struct {
-	Waiting, Claimed int64
-	Dead             int64 // of a session up to 10,000, of a mailbox up to 1,000
-}
-
 // A Mailbox is one that has something in it.
 type Mailbox struct {
-	Name string // an agent's, role:NAME or channel:NAME
-	Mail
+	work.Mailbox
 	Oldest time.Time // when the oldest message was sent that waits to be claimed; zero = none
 }
 
-// A Crew counts the registered agents, and the messages that they have sent, received and processed.
+// A Crew counts the registered agents and their messages.
 type Crew struct {
-	Agents, Late, Failed      int
-	Stopped                   int
-	OperatorMail              int64 // unfinished
-	Sent, Received, Processed int64
+	directory.Pulse
+	OperatorMail int64 // unfinished
 }
 
 // An Agent is a registered agent.
@@ -70,12 +62,6 @@ type Agent struct {
 	Claims     int64
 	Locks      int64 // and tokens
 	Waiting    int64 // in its own mailbox
-}
-
-// Shared counts what agents share.
-type Shared struct {
-	Locks, Tokens, Tickets, Keys int64
-	Work                         []work.Count
 }
 
 // Rates are per second.
@@ -113,7 +99,7 @@ func (r *reader) read(ctx context.Context, now time.Time) (*Facts, error) {
 		if f.Agents, f.Crew, err = r.Sources.Agents(s, id, r.session, mostAgents); err != nil {
 			return err
 		}
-		if f.Shared, err = r.Sources.Shared(s, id); err != nil {
+		if f.Shared, err = r.Sources.Coordination(s, id); err != nil {
 			return err
 		}
 		newer, err := r.Hub.Events.Newest(s, id, p.revision, mostEvents)

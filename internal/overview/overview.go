@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/finding"
 	"brokerd/internal/guard"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 const (
@@ -26,11 +27,11 @@ const (
 type Sources interface {
 	// Mail returns the mailboxes with the most in them, fullest first, and the sums over all
 	// mailboxes.
-	Mail(q store.Querier, session int64, most int) ([]Mailbox, Mail, error)
+	Mail(q store.Querier, session int64, most int) ([]Mailbox, work.Mailbox, error)
 	// Agents returns registered agents, failed ones first, then by name, and counts all.
 	Agents(q store.Querier, session int64, name string, most int) ([]Agent, Crew, error)
-	// Shared counts what the agents share.
-	Shared(q store.Querier, session int64) (Shared, error)
+	// Coordination counts what the agents share.
+	Coordination(q store.Querier, session int64) (work.Coordination, error)
 	// Explain finds the worst problems.
 	Explain(q store.Querier, about finding.Question) ([]finding.Finding, error)
 }

@@ -24,6 +24,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // A kit is a hub over sources that the test sets.
@@ -67,11 +68,11 @@ func newKitWith(t *testing.T, clock clockwork.Clock) *kit {
 }
 
 // Mail implements overview.Sources: as many messages wait as change was called.
-func (k *kit) Mail(q store.Querier, _ int64, _ int) ([]overview.Mailbox, overview.Mail, error) {
+func (k *kit) Mail(q store.Querier, _ int64, _ int) ([]overview.Mailbox, work.Mailbox, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.reads++
-	var mail overview.Mail
+	var mail work.Mailbox
 	if err := q.QueryRow(`SELECT count(*) FROM events WHERE type = 'test.changed'`).Scan(&mail.Waiting); err != nil {
 		return nil, mail, err
 	}
@@ -83,8 +84,10 @@ func (k *kit) Agents(store.Querier, int64, string, int) ([]overview.Agent, overv
 	return nil, overview.Crew{}, nil
 }
 
-// Shared implements overview.Sources.
-func (k *kit) Shared(store.Querier, int64) (overview.Shared, error) { return overview.Shared{}, nil }
+// Coordination implements overview.Sources.
+func (k *kit) Coordination(store.Querier, int64) (work.Coordination, error) {
+	return work.Coordination{}, nil
+}
 
 // Explain implements overview.Sources.
 func (k *kit) Explain(store.Querier, finding.Question) ([]finding.Finding, error) { return nil, nil }

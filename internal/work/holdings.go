@@ -89,6 +89,24 @@ type TokenPass struct {
 	Note  string
 }
 
+// A Mailbox counts the deliveries in a mailbox.
+type Mailbox struct {
+	ID      int64
+	Name    string // an agent's, role:NAME or channel:NAME
+	Waiting int64  // pending, delayed and blocked deliveries
+	Claimed int64
+	Dead    int64 // up to 1,000
+}
+
+// Coordination counts what agents share in a session.
+type Coordination struct {
+	Locks   int64
+	Tokens  int64 // held
+	Tickets int64 // requests that wait for locks and tokens
+	Keys    int64 // of the state
+	Work    []Count
+}
+
 // Features are the features with work that concerns agents, in the order in which reports have them.
 type Features []Feature
 
