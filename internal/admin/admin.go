@@ -47,8 +47,8 @@ type Commons interface {
 
 // Mailboxes knows the mailboxes of a session.
 type Mailboxes interface {
-	// Status counts the deliveries in the mailboxes with something in them, or in those that an agent takes from, fullest
-	// first, and in all of them.
+	// Status counts the deliveries in the mailboxes with something in them, or in those that an agent
+	// takes from, fullest first, and in all of them.
 	Status(q store.Querier, session int64, agent *directory.Agent, most int) ([]work.Mailbox, work.Mailbox, error)
 	// Waiting counts the deliveries that wait in the mailboxes of some agents.
 	Waiting(q store.Querier, session int64, agents []string) (map[string]int64, error)

@@ -90,8 +90,10 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		out.StoppedAgents = int32(agents.Stopped)
 		out.Locks, out.TokensHeld, out.Tickets, out.StateKeys = shared.Locks, shared.Tokens, shared.Tickets, shared.Keys
 		if own != nil {
-			out.Agent, out.Role, out.Asked, out.ToAnswer = own.Name, own.Role, int32(len(held.Asked)), int32(len(held.ToAnswer))
-			out.Locks, out.TokensHeld, out.Tickets = int64(len(held.Locks)), int64(len(held.Tokens)), int64(len(held.Tickets))
+			out.Agent, out.Role = own.Name, own.Role
+			out.Asked, out.ToAnswer = int32(len(held.Asked)), int32(len(held.ToAnswer))
+			out.Locks, out.TokensHeld = int64(len(held.Locks)), int64(len(held.Tokens))
+			out.Tickets = int64(len(held.Tickets))
 		} else {
 			sessions, err := s.parts.Directory.CountSessions(snap)
 			if err != nil {
