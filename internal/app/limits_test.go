@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -144,31 +143,6 @@ func (g *glutton) ofMessages() []beyond {
 		exhausted("MESSAGE_TOO_LARGE", "1048576", func() error {
 			return apptest.Err(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(tooLarge)}))
 		}),
-		invalid("messages[0].payload", "262144", g.send(func(m *pb.Message) { m.Payload = `"` + text(256<<10) + `"` })),
-		invalid("messages[0].payload", "262144", func() error {
-			return g.streamed(changed(func(m *pb.Message) { m.Payload = `"` + text(256<<10) + `"` }))
-		}),
-		invalid("messages[0].body", "262144", g.send(func(m *pb.Message) { m.Body = text(256<<10 + 1) })),
-		invalid("messages[0].subject", "512", g.send(func(m *pb.Message) { m.Subject = text(513) })),
-		invalid("messages[0].type", "128", g.send(func(m *pb.Message) { m.Type = text(129) })),
-		invalid("messages[0].thread_id", "128", g.send(func(m *pb.Message) { m.ThreadId = text(129) })),
-		invalid("messages[0].correlation_id", "128", g.send(func(m *pb.Message) { m.CorrelationId = text(129) })),
-		invalid("messages[0].task_id", "128", g.send(func(m *pb.Message) { m.TaskId = text(129) })),
-		invalid("messages[0].ordering_key", "128", g.send(func(m *pb.Message) { m.OrderingKey = text(129) })),
-		invalid("messages[0].target.channel", "128", g.send(func(m *pb.Message) { m.Target = &pb.Target{To: &pb.Target_Channel{Channel: text(129)}} })),
-		invalid("messages[0].labels", "64", g.send(func(m *pb.Message) { m.Labels = labels(65) })),
-		invalid(`messages[0].labels["k"]`, "256", g.send(func(m *pb.Message) { m.Labels = map[string]string{"k": text(257)} })),
-		invalid("messages[0].files", "1000", g.send(func(m *pb.Message) { m.Files = make1001(&pb.FileReference{Path: "a"}) })),
-		invalid("messages[0].files[0].path", "1024", g.send(func(m *pb.Message) { m.Files = []*pb.FileReference{{Path: text(1025)}} })),
-		invalid("messages[0].artifacts", "1000", g.send(func(m *pb.Message) { m.Artifacts = make1001("a") })),
-		invalid("messages[0].priority", "10", g.send(func(m *pb.Message) { m.Priority = 11 })),
-		invalid("messages[0].max_attempts", "100", g.send(func(m *pb.Message) { m.MaxAttempts = 101 })),
-		invalid("outcome", "4096", func() error {
-			return apptest.Err(g.messages.ResolveThread(g.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: text(4097)}))
-		}),
-		invalid("nacks[0].error", "4096", func() error {
-			return apptest.Err(g.messages.NackMessages(g.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: "1.1", Error: text(4097)}}}))
-		}),
 	}
 }
 
@@ -176,40 +150,10 @@ func (g *glutton) ofMessages() []beyond {
 func (g *glutton) ofLists() []beyond {
 	ids := make1001("1.1")
 	return []beyond{
-		invalid("messages", "1000", func() error {
-			return apptest.Err(g.messages.SendMessages(g.ctx, &pb.SendMessagesRequest{Messages: make1001(&pb.Message{})}))
-		}),
-		invalid("messages", "1000", func() error { return g.streamed(make1001(&pb.Message{})...) }),
-		invalid("ids", "1000", func() error { return apptest.Err(g.messages.AckMessages(g.ctx, &pb.AckMessagesRequest{Ids: ids})) }),
-		invalid("ids", "1000", func() error { return apptest.Err(g.messages.ReleaseClaims(g.ctx, &pb.ReleaseClaimsRequest{Ids: ids})) }),
-		invalid("nacks", "1000", func() error {
-			return apptest.Err(g.messages.NackMessages(g.ctx, &pb.NackMessagesRequest{Nacks: make1001(&pb.Nack{ClaimId: "1.1"})}))
-		}),
-		invalid("ids", "1000", func() error {
-			return apptest.Err(g.messages.RedriveDeadLetters(g.ctx, &pb.RedriveDeadLettersRequest{Ids: make1001("1")}))
-		}),
-		invalid("mailboxes", "1000", func() error {
-			return apptest.Err(g.messages.ResendMessage(g.ctx, &pb.ResendMessageRequest{Id: "1", Mailboxes: make1001("a")}))
-		}),
 		invalid("acks", "1000", func() error { return g.taking(&pb.ClaimOpen{}, &pb.ClaimRequest{Acks: ids}) }),
 		invalid("settlements", "1000", func() error {
 			return g.taking(&pb.ClaimOpen{}, &pb.ClaimRequest{Acks: ids[:501], Releases: ids[:500]})
 		}),
-		invalid("page_size", "1000", func() error {
-			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{PageSize: 1001}))
-		}),
-		invalid("filter.types", "100", func() error {
-			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Types: slices.Repeat([]string{"a"}, 101)}}))
-		}),
-		invalid("filter.channels", "100", func() error {
-			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: slices.Repeat([]string{"a"}, 101)}}))
-		}),
-		invalid("filter.senders", "100", func() error {
-			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Senders: slices.Repeat([]string{"a"}, 101)}}))
-		}),
-		invalid("max", "1000", func() error { return apptest.Err(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Max: 1001})) }),
-		invalid("open.max_in_flight", "1000", func() error { return g.taking(&pb.ClaimOpen{MaxInFlight: 1001}, nil) }),
-		invalid("open.max_bytes", "67108864", func() error { return g.taking(&pb.ClaimOpen{MaxBytes: 64<<20 + 1}, nil) }),
 		exhausted("TOO_MANY_SUBSCRIPTIONS", "1000", func() error {
 			for i := range 1000 {
 				if _, err := g.channels.SubscribeChannel(g.ctx, &pb.SubscribeChannelRequest{Channel: fmt.Sprintf("c%d", i)}); err != nil {
@@ -225,21 +169,10 @@ func (g *glutton) ofLists() []beyond {
 func (g *glutton) ofTimes() []beyond {
 	const year = 365 * 24 * time.Hour
 	return []beyond{
-		invalid("messages[0].ttl", "365d", g.send(func(m *pb.Message) { m.Ttl = durationpb.New(year + 1) })),
 		invalid("messages[0].not_before", "365 days", g.send(func(m *pb.Message) { m.NotBefore = timestamppb.New(time.Now().Add(year + time.Hour)) })),
-		invalid("messages[0].resend_after", "30d", g.send(func(m *pb.Message) { m.ResendAfter = durationpb.New(30*24*time.Hour + 1) })),
 		invalid("messages[0].response_deadline", "365 days", g.send(func(m *pb.Message) {
 			m.RequiresResponse, m.ResponseDeadline = true, timestamppb.New(time.Now().Add(year+time.Hour))
 		})),
-		invalid("claim_for", "12h", func() error {
-			return apptest.Err(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(12*time.Hour + 1)}))
-		}),
-		invalid("wait", "1h", func() error {
-			return apptest.Err(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(time.Hour + 1)}))
-		}),
-		invalid("wait", "1h", func() error {
-			return apptest.Err(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(nothing), Wait: durationpb.New(time.Hour + 1)}))
-		}),
 	}
 }
 

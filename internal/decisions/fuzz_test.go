@@ -27,7 +27,6 @@ func FuzzOpenDecision(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).OpenDecision, func(b *testkit.Bounds, r *pb.OpenDecisionRequest) {
 		b.Holds(r.To != nil, "no addressee")
 		b.Holds(r.Kind != shutdown || r.GetRole() == "", "shutdown of a role")
-		wantContent(b, r.GetContent())
 		b.Holds(!r.PassToken || r.Kind == review && r.Scope != "", "pass_token")
 		if r.Kind != custom {
 			b.Holds(len(r.Verdicts) == 0 && r.MessageType+r.OutcomeType == "", "verdicts or types", r)
@@ -53,24 +52,8 @@ func FuzzDecide(f *testing.F) {
 	}, &pb.DecideRequest{Id: "d-7", Verdict: "revise", Feedback: []*pb.Feedback{{File: "a.go", Text: "t"}, {Text: "u"}}})
 }
 
-func FuzzResubmitDecision(f *testing.F) {
-	testkit.Fuzz(f, fuzzed(f).ResubmitDecision, func(b *testkit.Bounds, r *pb.ResubmitDecisionRequest) {
-		wantContent(b, r.GetContent())
-	}, &pb.ResubmitDecisionRequest{Id: "d-7", Title: "T", Content: content(), Wait: durationpb.New(time.Second)},
-		&pb.ResubmitDecisionRequest{Id: "7", Content: &pb.DecisionContent{Files: []*pb.FileReference{{}}}})
-}
-
 func content() *pb.DecisionContent {
 	return &pb.DecisionContent{Body: "b", Payload: `{"a":1}`, Files: []*pb.FileReference{{Path: "a.go", Line: 7}}, Artifacts: []string{"x@1"}}
-}
-
-func wantContent(b *testkit.Bounds, c *pb.DecisionContent) {
-	b.Helper()
-	for _, x := range c.GetFiles() {
-		b.Required(x.GetPath())
-		b.Line(1024, x.GetPath())
-		b.Between(int64(x.GetLine()), 0, 1<<31-1)
-	}
 }
 
 // fuzzed returns the service of decisions without sessions.

@@ -18,7 +18,9 @@ func FuzzAsk(f *testing.F) {
 		if refused(t, err) {
 			return
 		}
-		wantDuration(t, "wait", wait, r.Wait, time.Millisecond, time.Hour, 30*time.Second)
+		if r.Wait == nil && wait != 30*time.Second || r.Wait != nil && wait != r.Wait.AsDuration() {
+			t.Fatalf("wait %v is taken as %v", r.Wait, wait)
+		}
 		wantDraft(t, &d, r.Message)
 		if !d.Response || !r.Message.RequiresResponse {
 			t.Fatalf("a question that requires no response: %v", r.Message)
@@ -67,15 +69,6 @@ func FuzzResendMessage(f *testing.F) {
 	s := services(f)
 	fuzz(f, &pb.ResendMessageRequest{}, unary(s.messages.ResendMessage), func(t *testing.T, r *pb.ResendMessageRequest) {
 		wantIDs(t, []string{r.Id}, false)
-		wantCount(t, "mailboxes", len(r.Mailboxes), 0, 1000)
 		wantMailboxes(t, r.Mailboxes)
-	})
-}
-
-func FuzzResolveThread(f *testing.F) {
-	s := services(f)
-	fuzz(f, &pb.ResolveThreadRequest{}, unary(s.messages.ResolveThread), func(t *testing.T, r *pb.ResolveThreadRequest) {
-		wantCount(t, "thread", len(r.ThreadId), 1, 128)
-		wantCount(t, "outcome", len(r.Outcome), 1, 4096)
 	})
 }

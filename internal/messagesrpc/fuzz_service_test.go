@@ -40,13 +40,9 @@ func FuzzReceive(f *testing.F) {
 	s := services(f)
 	fuzz(f, &pb.ReceiveRequest{}, func(_ context.Context, r *pb.ReceiveRequest) error { return s.messages.Receive(r, silent{}) },
 		func(t *testing.T, r *pb.ReceiveRequest) {
-			if r.AfterRevision < 0 || r.Limit < 0 || r.Cursor != "" && (r.AfterRevision != 0 || !aName.MatchString(r.Cursor)) {
-				t.Fatalf("accepted: %v", r)
-			}
-			wantDuration(t, "wait", r.Wait.AsDuration(), r.Wait, 0, time.Hour, 0)
-			wantFilter(t, r.Filter)
-			look := wantOrder(t, r.Order) || r.IncludeQueues
-			if look && (r.Follow || r.AutoAck || r.Cursor != "" || r.AfterRevision != 0) {
+			wantChannels(t, r.Filter.GetChannels())
+			look := r.Order == pb.MessageOrder_MESSAGE_ORDER_PRIORITY || r.IncludeQueues
+			if r.Cursor != "" && r.AfterRevision != 0 || r.KeepNotices && r.AutoAck || look && (r.Follow || r.AutoAck || r.Cursor != "" || r.AfterRevision != 0) {
 				t.Fatalf("accepted: %v", r)
 			}
 		})
@@ -55,22 +51,13 @@ func FuzzReceive(f *testing.F) {
 func FuzzListMessages(f *testing.F) {
 	s := services(f)
 	fuzz(f, &pb.ListMessagesRequest{}, unary(s.messages.ListMessages), func(t *testing.T, r *pb.ListMessagesRequest) {
-		wantCount(t, "box", int(r.Box), 0, 3)
-		wantCount(t, "page size", int(r.PageSize), 0, 1000)
-		wantFilter(t, r.Filter)
-		look := wantOrder(t, r.Order) || r.IncludeQueues
+		wantChannels(t, r.Filter.GetChannels())
+		look := r.Order == pb.MessageOrder_MESSAGE_ORDER_PRIORITY || r.IncludeQueues
 		wantIDs(t, r.Ids, false)
 		if r.Box > pb.MessageBox_MESSAGE_BOX_INBOX && (look || len(r.Ids) > 0) || look && len(r.Ids) > 0 {
 			t.Fatalf("accepted: %v", r)
 		}
 	})
-}
-
-// wantOrder checks an order and reports whether it is that of priority.
-func wantOrder(t *testing.T, o pb.MessageOrder) bool {
-	t.Helper()
-	wantCount(t, "order", int(o), 0, 2)
-	return o == pb.MessageOrder_MESSAGE_ORDER_PRIORITY
 }
 
 func FuzzClaimMessages(f *testing.F) {
@@ -113,16 +100,13 @@ func FuzzCancelMessage(f *testing.F) {
 	s := services(f)
 	fuzz(f, &pb.CancelMessageRequest{}, unary(s.messages.CancelMessage), func(t *testing.T, r *pb.CancelMessageRequest) {
 		wantIDs(t, []string{r.Id}, false)
-		wantCount(t, "reason", len(r.Reason), 0, 4<<10)
 	})
 }
 
 func FuzzListDeadLetters(f *testing.F) {
 	s := services(f)
 	fuzz(f, &pb.ListDeadLettersRequest{}, unary(s.messages.ListDeadLetters), func(t *testing.T, r *pb.ListDeadLettersRequest) {
-		wantCount(t, "page size", int(r.PageSize), 0, 1000)
 		wantMailboxes(t, someName(r.Mailbox))
-		wantDeadFilter(t, r.Filter)
 	})
 }
 
@@ -136,21 +120,6 @@ func FuzzPurgeDeadLetters(f *testing.F) {
 	s := services(f)
 	fuzz(f, &pb.PurgeDeadLettersRequest{}, unary(s.messages.PurgeDeadLetters),
 		func(t *testing.T, r *pb.PurgeDeadLettersRequest) { wantDeadLetters(t, r) })
-}
-
-func FuzzListMailboxes(f *testing.F) {
-	s := services(f)
-	fuzz(f, &pb.ListMailboxesRequest{}, unary(s.messages.ListMailboxes), func(t *testing.T, r *pb.ListMailboxesRequest) {
-		wantCount(t, "page size", int(r.PageSize), 0, 1000)
-		wantCount(t, "order", int(r.Order), 0, 2)
-	})
-}
-
-func FuzzListThreads(f *testing.F) {
-	s := services(f)
-	fuzz(f, &pb.ListThreadsRequest{}, unary(s.messages.ListThreads), func(t *testing.T, r *pb.ListThreadsRequest) {
-		wantCount(t, "page size", int(r.PageSize), 0, 1000)
-	})
 }
 
 func FuzzSubscribeChannel(f *testing.F) {
@@ -247,19 +216,12 @@ func (silent) Context() context.Context {
 	return identity.NewContext(context.Background(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 }
 
-func wantFilter(t *testing.T, m *pb.MessageFilter) {
+func wantChannels(t *testing.T, names []string) {
 	t.Helper()
-	wantNames(t, "types", m.GetTypes(), 100)
-	wantCount(t, "channels", len(m.GetChannels()), 0, 100)
-	for _, name := range m.GetChannels() {
+	for _, name := range names {
 		if !aName.MatchString(strings.TrimPrefix(name, "event/")) {
 			t.Fatalf("channel %q was accepted", name)
 		}
-	}
-	wantNames(t, "senders", m.GetSenders(), 100)
-	wantCount(t, "lowest priority", int(m.GetLowestPriority()), 0, 10)
-	for _, id := range []string{m.GetCorrelationId(), m.GetThreadId(), m.GetTaskId()} {
-		wantCount(t, "id", len(id), 0, 128)
 	}
 }
 
@@ -280,7 +242,6 @@ func wantDeadLetters(t *testing.T, r deadRequest) {
 	t.Helper()
 	wantIDs(t, r.GetIds(), false)
 	wantMailboxes(t, someName(r.GetMailbox()))
-	wantDeadFilter(t, r.GetFilter())
 	f := r.GetFilter()
 	filtered := len(f.GetTypes())+len(f.GetSenders())+len(f.GetHolders())+len(f.GetError()) > 0 ||
 		f.GetFromTime() != nil || f.GetToTime() != nil
@@ -290,14 +251,6 @@ func wantDeadLetters(t *testing.T, r deadRequest) {
 	case !named && r.GetMailbox() == "" && !filtered && !r.GetAll():
 		t.Fatalf("accepted: %v", r)
 	}
-}
-
-func wantDeadFilter(t *testing.T, f *pb.DeadLetterFilter) {
-	t.Helper()
-	wantNames(t, "types", f.GetTypes(), 100)
-	wantNames(t, "senders", f.GetSenders(), 100)
-	wantNames(t, "holders", f.GetHolders(), 100)
-	wantCount(t, "error", len(f.GetError()), 0, 512)
 }
 
 // someName returns the names that an optional field gives.

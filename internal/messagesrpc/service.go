@@ -23,6 +23,7 @@ import (
 	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // A Crew knows which agents are asleep.
@@ -103,8 +104,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	w.ClaimFor = c.Duration("claim_for", r.ClaimFor, time.Second, maxClaim, claimFor)
 	w.Notices = r.Notices
 	if o := r.Offer; o != nil {
-		w.Offer = &mail.Offering{Way: way(&c, "offer.way", o.Way), Harness: o.Harness, Mark: o.Mark}
-		checkOffering(&c, "offer.", w.Offer)
+		w.Offer = noticeOffer(&c, o)
 	}
 	w.Topic = topic(&c, r)
 	w.IDs = msgid.CheckRefs(&c, "ids", r.Ids, mail.MaxBatch, false)
@@ -201,14 +201,11 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 	}
 	var c validate.Check
 	l := inbox.ListOptions{
-		Box: inbox.Box(r.Box), Choice: choice(&c, types, r.Filter), Size: c.PageSize("page_size", r.PageSize),
+		Box: inbox.Box(r.Box), Choice: choice(&c, types, r.Filter), Size: page.Size(r.PageSize),
 		Newest: r.NewestFirst, MarkRead: r.MarkRead,
 	}
-	l.Choice.From, l.Choice.To = c.Time("from_time", r.FromTime), c.Time("to_time", r.ToTime)
+	l.Choice.From, l.Choice.To = work.Time(r.FromTime), work.Time(r.ToTime)
 	checkListingLook(&c, r, &l)
-	if r.Box < 0 || r.Box > pb.MessageBox_MESSAGE_BOX_ALL {
-		c.Fail("box", "is %d, which is no known box", r.Box)
-	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -244,7 +241,6 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest) (*pb.CancelMessageResponse, error) {
 	var c validate.Check
 	ref := msgid.CheckRef(&c, "id", r.Id, false)
-	c.Text("reason", r.Reason, maxError)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}

@@ -50,11 +50,12 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 // question checks a question. It sets in the message that it requires a response.
 func question(types *msgtype.Set, r *pb.AskRequest) (mail.Draft, time.Duration, error) {
 	var c validate.Check
-	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
-	m := r.Message
-	if m != nil {
-		m.RequiresResponse = true
+	wait := askWait
+	if r.Wait != nil {
+		wait = r.Wait.AsDuration()
 	}
+	m := r.Message
+	m.RequiresResponse = true
 	c.In("message")
 	d := draft(&c, types, m)
 	if err := c.Err(); err != nil {
@@ -90,10 +91,6 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (conversations.Answer, error)
 	var c validate.Check
 	a := conversations.Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
 	m := r.Message
-	if m == nil {
-		c.Fail("message", "is empty; a message is required")
-		return conversations.Answer{}, c.Err()
-	}
 	c.In("message")
 	for field, set := range map[string]bool{
 		"target": m.Target != nil, "reach": m.Reach != 0, "thread_id": m.ThreadId != "", "in_reply_to": m.InReplyTo != "",
@@ -115,8 +112,7 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (conversations.Answer, error)
 func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest) (*pb.ResendMessageResponse, error) {
 	var c validate.Check
 	ref := msgid.CheckRef(&c, "id", r.Id, false)
-	c.Count("mailboxes", len(r.Mailboxes), mail.MaxBatch)
-	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), mail.MaxBatch)] {
+	for i, m := range r.Mailboxes {
 		c.Name(fmt.Sprintf("mailboxes[%d]", i), mail.ParseMailbox(m).Name)
 	}
 	if err := c.Err(); err != nil {
@@ -135,18 +131,6 @@ func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest)
 
 // ResolveThread implements the RPC.
 func (s *Service) ResolveThread(ctx context.Context, r *pb.ResolveThreadRequest) (*pb.ResolveThreadResponse, error) {
-	var c validate.Check
-	if r.ThreadId == "" {
-		c.Fail("thread_id", "is empty; a thread, or the id of the message that began it, is required")
-	}
-	c.Line("thread_id", r.ThreadId, validate.MaxID)
-	if r.Outcome == "" {
-		c.Fail("outcome", "is empty; say what came of it")
-	}
-	c.Text("outcome", r.Outcome, maxOutcome)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "ResolveThread", r.RequestId, r)
 	if err != nil {
 		return nil, err

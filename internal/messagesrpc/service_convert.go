@@ -21,13 +21,12 @@ import (
 	"brokerd/internal/validate"
 )
 
-// Limits of requests, in bytes unless the comment says otherwise. docs/limits.md lists them for users.
+// Limits of the messages of rules.ByHand, in bytes unless the comment says otherwise. message.proto has them as options.
 const (
 	maxPayload  = 256 << 10
 	maxBody     = 256 << 10
 	maxFiles    = 1000 // items, of files and of artifacts
 	maxError    = 4 << 10
-	maxKept     = 3650 * 24 * time.Hour // of a channel's finished messages
 	maxClaim    = 12 * time.Hour
 	claimFor    = 30 * time.Second
 	maxTotal    = 30 * time.Minute
@@ -36,7 +35,6 @@ const (
 
 	askWait        = 30 * time.Second
 	maxResendAfter = 30 * 24 * time.Hour
-	maxOutcome     = 4 << 10
 )
 
 // draft checks a message that is to be sent, and returns it as a Draft. In m it sets the fields that the sender
@@ -214,7 +212,7 @@ func target(c *validate.Check, m *pb.Message) (t mail.Target, one bool) {
 			c.Fail("reach", "is REACH_ONE, which is for roles and channels only")
 		}
 	default:
-		c.Fail("reach", "is %d, which is no known reach", m.Reach)
+		c.Fail("reach", "%d is no reach: ALL or ONE", m.Reach)
 	}
 	return t, one
 }
@@ -256,13 +254,13 @@ func attachments(c *validate.Check, m *pb.Message) {
 		}
 		c.Line(field+".path", f.GetPath(), validate.MaxPath)
 		if f.GetLine() < 0 {
-			c.Fail(field+".line", "is negative; lines count from 1, 0 is the whole file")
+			c.Fail(field+".line", "is negative")
 		}
 	}
 	for i, name := range m.Artifacts {
 		field := fmt.Sprintf("artifacts[%d]", i)
 		if name == "" {
-			c.Fail(field, "is empty; a name is required")
+			c.Fail(field, "is empty")
 		}
 		c.Line(field, name, validate.MaxPath)
 	}
@@ -399,24 +397,16 @@ func onlyOpen(c *validate.Check, field, s string) msgid.Ref {
 	return msgid.CheckRef(c, field, s, true)
 }
 
+// choice checks the channels of a filter, which may be those of events.
 func choice(c *validate.Check, types *msgtype.Set, f *pb.MessageFilter) inbox.Choice {
 	out := inbox.Choice{
 		Channels: slices.Clone(f.GetChannels()), Senders: f.GetSenders(), Correlation: f.GetCorrelationId(),
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
+		Types: types.Spellings(f.GetTypes()),
 	}
-	names(c, "filter.types", f.GetTypes())
-	c.Count("filter.channels", len(out.Channels), mail.MaxTypes)
-	for i, s := range out.Channels[:min(len(out.Channels), mail.MaxTypes)] {
+	for i, s := range out.Channels {
 		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, mail.EventChannel))
 		out.Channels[i] = mail.ChannelName(s)
-	}
-	names(c, "filter.senders", out.Senders)
-	c.Line("filter.correlation_id", out.Correlation, validate.MaxID)
-	c.Line("filter.thread_id", out.Thread, validate.MaxID)
-	c.Line("filter.task_id", out.Task, validate.MaxID)
-	c.Between("filter.lowest_priority", int64(out.Priority), 0, 10)
-	if c.Err() == nil {
-		out.Types = types.Spellings(f.GetTypes())
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // deadList names the list of dead letters in page tokens.
@@ -26,16 +27,15 @@ func (s *Service) ListDeadLetters(
 		return nil, err
 	}
 	var c validate.Check
-	size := c.PageSize("page_size", r.PageSize)
 	mailboxField(&c, r.Mailbox)
-	ch := deadletters.Choice{Mailbox: r.Mailbox, Filter: deadFilter(&c, types, r.Filter)}
+	ch := deadletters.Choice{Mailbox: r.Mailbox, Filter: deadFilter(types, r.Filter)}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if err := page.Parse(deadList, r.PageToken, &ch.After); err != nil {
 		return nil, err
 	}
-	p, err := s.dead.List(ctx, identity.FromContext(ctx), ch, size)
+	p, err := s.dead.List(ctx, identity.FromContext(ctx), ch, page.Size(r.PageSize))
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ type deadRequest interface {
 	GetPageToken() string
 }
 
-// chosen checks the fields that choose dead letters.
+// chosen reads the fields that choose dead letters.
 func (s *Service) chosen(
 	ctx context.Context, rpc string, r deadRequest,
 ) (ch deadletters.Choice, req idempotency.Request, err error) {
@@ -107,7 +107,7 @@ func (s *Service) chosen(
 	var c validate.Check
 	ch = deadletters.Choice{
 		IDs: msgid.CheckRefs(&c, "ids", r.GetIds(), mail.MaxBatch, false), Mailbox: r.GetMailbox(),
-		Filter: deadFilter(&c, types, r.GetFilter()),
+		Filter: deadFilter(types, r.GetFilter()),
 	}
 	mailboxField(&c, ch.Mailbox)
 	named := len(r.GetIds()) > 0
@@ -127,20 +127,11 @@ func (s *Service) chosen(
 	return ch, req, err
 }
 
-// deadFilter checks a filter of dead letters.
-func deadFilter(c *validate.Check, types *msgtype.Set, f *pb.DeadLetterFilter) deadletters.Filter {
-	names(c, "filter.types", f.GetTypes())
-	names(c, "filter.senders", f.GetSenders())
-	names(c, "filter.holders", f.GetHolders())
-	c.Text("filter.error", f.GetError(), validate.MaxLine)
-	out := deadletters.Filter{
-		Senders: f.GetSenders(), Holders: f.GetHolders(), Error: f.GetError(),
-		From: c.Time("filter.from_time", f.GetFromTime()), To: c.Time("filter.to_time", f.GetToTime()),
+func deadFilter(types *msgtype.Set, f *pb.DeadLetterFilter) deadletters.Filter {
+	return deadletters.Filter{
+		Types: types.Spellings(f.GetTypes()), Senders: f.GetSenders(), Holders: f.GetHolders(), Error: f.GetError(),
+		From: work.Time(f.GetFromTime()), To: work.Time(f.GetToTime()),
 	}
-	if c.Err() == nil {
-		out.Types = types.Spellings(f.GetTypes())
-	}
-	return out
 }
 
 func deadToken(next deadletters.Place) string {

@@ -8,17 +8,9 @@ import (
 	"brokerd/internal/validate"
 )
 
-// order checks an order, and reports whether it is by priority.
-func order(c *validate.Check, o pb.MessageOrder) bool {
-	if o < 0 || o > pb.MessageOrder_MESSAGE_ORDER_PRIORITY {
-		c.Fail("order", "is %d, which is no known order", o)
-	}
-	return o == pb.MessageOrder_MESSAGE_ORDER_PRIORITY
-}
-
 // checkListingLook checks the fields of a list that say which messages of the inbox it shows, and in which order.
 func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *inbox.ListOptions) {
-	l.Look = inbox.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+	l.Look = inbox.Look{Priority: r.Order == pb.MessageOrder_MESSAGE_ORDER_PRIORITY, Queues: r.IncludeQueues}
 	l.IDs = msgid.CheckRefs(c, "ids", r.Ids, mail.MaxBatch, false)
 	l.Mailbox = r.Mailbox
 	mailboxField(c, r.Mailbox)
@@ -44,7 +36,7 @@ func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *inbox.Lis
 
 // checkReadingLook checks the same fields of a Receive.
 func checkReadingLook(c *validate.Check, r *pb.ReceiveRequest, options *inbox.ReceiveOptions) {
-	options.Look = inbox.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+	options.Look = inbox.Look{Priority: r.Order == pb.MessageOrder_MESSAGE_ORDER_PRIORITY, Queues: r.IncludeQueues}
 	if !options.Look.Asked() {
 		return
 	}

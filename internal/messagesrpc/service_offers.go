@@ -1,7 +1,9 @@
 package messagesrpc
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/identity"
@@ -12,34 +14,23 @@ import (
 
 // Limits of offers.
 const (
-	defaultOffer = 10 // messages
-	maxOffer     = 100
+	defaultOffer = 10  // messages
 	maxHarness   = 128 // bytes
 	minMark      = 8
 	maxMark      = 64
-	maxMarks     = 10
-	maxWhy       = 256 // bytes
 )
 
 // OfferMessages implements the RPC.
 func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
 	var c validate.Check
-	o := offers.Request{
-		Offering: mail.Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark},
-		Limit:    int(r.Limit),
-		Bytes:    int(r.MaxBytes),
-	}
-	checkOffering(&c, "", &o.Offering)
-	if o.Limit == 0 {
-		o.Limit = defaultOffer
-	}
-	c.Between("limit", int64(o.Limit), 1, maxOffer)
-	if o.Bytes == 0 {
-		o.Bytes = mail.MaxAnswer
-	}
-	c.Between("max_bytes", int64(o.Bytes), 1, mail.MaxAnswer)
+	checkMark(&c, "mark", r.Mark)
 	if err := c.Err(); err != nil {
 		return nil, err
+	}
+	o := offers.Request{
+		Offering: mail.Offering{Way: mail.Way(r.Way), Harness: r.Harness, Mark: r.Mark},
+		Limit:    cmp.Or(int(r.Limit), defaultOffer),
+		Bytes:    cmp.Or(int(r.MaxBytes), mail.MaxAnswer),
 	}
 	out, err := s.offers.Offer(ctx, identity.FromContext(ctx), o)
 	if err = s.unlessLate(ctx, o.Mark, err); err != nil {
@@ -53,13 +44,17 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	return answer, nil
 }
 
-// checkOffering checks the session of a coding agent to which messages are offered. in is the path of the fields.
-func checkOffering(c *validate.Check, in string, o *mail.Offering) {
-	c.Line(in+"harness", o.Harness, maxHarness)
-	if o.Harness == "" {
-		c.Fail(in+"harness", "is empty; the session of the coding agent is required")
+// noticeOffer checks to whom a claim offers notices.
+func noticeOffer(c *validate.Check, o *pb.NoticeOffer) *mail.Offering {
+	if pb.OfferWay_name[int32(o.Way)] == "" || o.Way == pb.OfferWay_OFFER_WAY_UNSPECIFIED {
+		c.Fail("offer.way", "is %d, which is no way of an offer", o.Way)
 	}
-	checkMark(c, in+"mark", o.Mark)
+	c.Line("offer.harness", o.Harness, maxHarness)
+	if o.Harness == "" {
+		c.Fail("offer.harness", "is empty; the session of the coding agent is required")
+	}
+	checkMark(c, "offer.mark", o.Mark)
+	return &mail.Offering{Way: mail.Way(o.Way), Harness: o.Harness, Mark: o.Mark}
 }
 
 // unlessLate returns the error of a call that offers messages. If the caller has given up meanwhile, it takes the
@@ -80,14 +75,11 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 	o := offers.Outcome{
 		Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open,
 	}
-	c.Line("harness", r.Harness, maxHarness)
-	c.Count("marks", len(r.Marks), maxMarks)
-	for _, mark := range r.Marks {
-		checkMark(&c, "marks", mark)
+	for i, mark := range r.Marks {
+		checkMark(&c, fmt.Sprintf("marks[%d]", i), mark)
 	}
-	c.Count("ways", len(r.Ways), len(pb.OfferWay_name))
 	for _, w := range r.Ways {
-		o.Ways = append(o.Ways, way(&c, "ways", w))
+		o.Ways = append(o.Ways, mail.Way(w))
 	}
 	if r.Harness == "" && len(r.Marks) == 0 {
 		c.Fail("harness", "is empty; the session of the coding agent, or marks, are required")
@@ -98,7 +90,6 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 	case !o.Accepted && o.Why == "":
 		c.Fail("returned", "is empty; a reason is required")
 	}
-	c.Line("returned", o.Why, maxWhy)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -107,14 +98,6 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 		return nil, err
 	}
 	return &pb.SettleOffersResponse{Settled: int32(n), Revision: revision}, nil
-}
-
-// way checks the way of an offer.
-func way(c *validate.Check, field string, w pb.OfferWay) mail.Way {
-	if pb.OfferWay_name[int32(w)] == "" || w == pb.OfferWay_OFFER_WAY_UNSPECIFIED {
-		c.Fail(field, "is %d, which is no way of an offer", w)
-	}
-	return mail.Way(w)
 }
 
 // checkMark checks the mark of an offer.

@@ -188,18 +188,14 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 	var c validate.Check
 	options := inbox.ReceiveOptions{
 		After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, types, r.Filter), Limit: int(r.Limit),
-		AutoAck: r.AutoAck, KeepNotices: r.KeepNotices,
+		AutoAck: r.AutoAck, KeepNotices: r.KeepNotices, Wait: r.Wait.AsDuration(),
 	}
-	c.OptionalName("cursor", r.Cursor)
-	c.Between("after_revision", r.AfterRevision, 0, 1<<62)
 	if r.Cursor != "" && r.AfterRevision != 0 {
 		c.Fail("after_revision", "does not go together with cursor: leave one of them empty")
 	}
 	if r.KeepNotices && r.AutoAck {
 		c.Fail("keep_notices", "does not go together with auto_ack, which finishes all messages")
 	}
-	c.Between("limit", int64(r.Limit), 0, 1<<31-1)
-	options.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
 	checkReadingLook(&c, r, &options)
 	if err := c.Err(); err != nil {
 		return err

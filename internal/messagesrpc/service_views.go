@@ -8,32 +8,23 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
 	"brokerd/internal/page"
-	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // ListMailboxes implements the RPC.
 func (s *Service) ListMailboxes(
 	ctx context.Context, r *pb.ListMailboxesRequest,
 ) (*pb.ListMailboxesResponse, error) {
-	var c validate.Check
-	size := c.PageSize("page_size", r.PageSize)
 	order := inbox.ByAge
-	switch r.Order {
-	case pb.MailboxOrder_MAILBOX_ORDER_UNSPECIFIED, pb.MailboxOrder_MAILBOX_ORDER_OLDEST:
-	case pb.MailboxOrder_MAILBOX_ORDER_WAITING:
+	if r.Order == pb.MailboxOrder_MAILBOX_ORDER_WAITING {
 		order = inbox.ByWaiting
-	default:
-		c.Fail("order", "is %d, which is no known order", r.Order)
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
 	}
 	list := [...]string{inbox.ByAge: "mailboxes by age", inbox.ByWaiting: "mailboxes by number"}[order]
 	var after inbox.BoxPlace
 	if err := page.Parse(list, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	p, err := s.inbox.Mailboxes(ctx, identity.FromContext(ctx), order, size, after)
+	p, err := s.inbox.Mailboxes(ctx, identity.FromContext(ctx), order, page.Size(r.PageSize), after)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +42,8 @@ func (s *Service) ListMailboxes(
 
 // ListThreads implements the RPC.
 func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*pb.ListThreadsResponse, error) {
-	var c validate.Check
 	l := conversations.Listing{
-		Open: r.Open, From: c.Time("from_time", r.FromTime), To: c.Time("to_time", r.ToTime),
-		Size: c.PageSize("page_size", r.PageSize),
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
+		Open: r.Open, From: work.Time(r.FromTime), To: work.Time(r.ToTime), Size: page.Size(r.PageSize),
 	}
 	const list = "threads"
 	if err := page.Parse(list, r.PageToken, &l.After); err != nil {

@@ -59,6 +59,9 @@ func (p place) trials() (all []trial) {
 			try(false, b.what+" beyond the bound", b.beyond)
 		}
 	}
+	if f.IsList() && f.Kind() == protoreflect.StringKind && len(bounds(f)) > 0 {
+		try(false, "an empty item", protoreflect.ValueOfString(""))
+	}
 	rule := rules.Of(f)
 	if most := int(rule.GetMaxItems()); most > 0 {
 		item := protoreflect.ValueOfString("a")

@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"errors"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -62,14 +61,5 @@ func touches(request proto.Message, wire []byte) (is bool) {
 
 // refuses reports whether the checks name a field of a request.
 func refuses(check *rules.Message, request proto.Message, path string) bool {
-	var e *fault.Error
-	if !errors.As(check.Check(request), &e) {
-		return false
-	}
-	for _, v := range e.Violations {
-		if v.Field == path {
-			return true
-		}
-	}
-	return false
+	return violation(check.Check(request), path) != ""
 }

@@ -10,8 +10,16 @@ import (
 	"brokerd/internal/validate"
 )
 
-// ByHand has the messages that their services check, which the walk leaves out.
-var ByHand = map[protoreflect.FullName]bool{}
+// ByHand has the messages that their services check, which the walk leaves out, with all that only they contain. Their
+// options are the same bounds. They leave out what depends on another field or on the call (the target, which a reply
+// must not have; first_number), and forms that no option has: ids, mailboxes, version, trace_parent. A session may want
+// less of a payload.
+var ByHand = map[protoreflect.FullName]bool{
+	"brokerd.v1.SendRequest": true, "brokerd.v1.SendMessagesRequest": true, "brokerd.v1.Message": true,
+	"brokerd.v1.ClaimRequest": true, "brokerd.v1.ClaimMessagesRequest": true,
+	"brokerd.v1.AckMessagesRequest": true, "brokerd.v1.NackMessagesRequest": true,
+	"brokerd.v1.ExtendClaimsRequest": true, "brokerd.v1.ReleaseClaimsRequest": true,
+}
 
 // Of returns the rule of a field; nil if it has none.
 func Of(f protoreflect.FieldDescriptor) *pb.Rule {
@@ -23,6 +31,7 @@ func Of(f protoreflect.FieldDescriptor) *pb.Rule {
 
 // A Set has the checks of the messages for which it was asked. It is for one goroutine.
 type Set struct {
+	All  bool // Check those of ByHand too.
 	made map[protoreflect.FullName]*Message
 }
 
@@ -53,7 +62,7 @@ func (s *Set) Message(d protoreflect.MessageDescriptor) *Message {
 		s.made = map[protoreflect.FullName]*Message{}
 	}
 	m := &Message{}
-	if ByHand[d.FullName()] || d.ParentFile().Package() == "google.protobuf" {
+	if ByHand[d.FullName()] && !s.All || d.ParentFile().Package() == "google.protobuf" {
 		m = nil
 	}
 	s.made[d.FullName()] = m

@@ -4689,7 +4689,7 @@ type SettleOffersRequest struct {
 	Marks []string `protobuf:"bytes,1,rep,name=marks,proto3" json:"marks,omitempty"`
 	// The session of the coding agent. Required without marks; with marks, only their offers to this session.
 	Harness string `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
-	// Only the offers of these ways, at most 10; empty = all.
+	// Only the offers of these ways, at most 11; empty = all.
 	Ways []OfferWay `protobuf:"varint,3,rep,packed,name=ways,proto3,enum=brokerd.v1.OfferWay" json:"ways,omitempty"`
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -7138,17 +7138,18 @@ var File_brokerd_v1_message_proto protoreflect.FileDescriptor
 const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/message.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x01\n" +
-	"\x06Target\x12\x16\n" +
-	"\x05agent\x18\x01 \x01(\tH\x00R\x05agent\x12\x14\n" +
-	"\x04role\x18\x02 \x01(\tH\x00R\x04role\x12\x1a\n" +
-	"\achannel\x18\x03 \x01(\tH\x00R\achannel\x12\x1a\n" +
-	"\apattern\x18\x04 \x01(\tH\x00R\apattern\x12\x1c\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x01\n" +
+	"\x06Target\x12\x1e\n" +
+	"\x05agent\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01H\x00R\x05agent\x12\x1c\n" +
+	"\x04role\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01H\x00R\x04role\x12\"\n" +
+	"\achannel\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02(\x01H\x00R\achannel\x12\"\n" +
+	"\apattern\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x020\x01H\x00R\apattern\x12\x1c\n" +
 	"\beveryone\x18\x05 \x01(\bH\x00R\beveryoneB\x04\n" +
-	"\x02to\"7\n" +
-	"\rFileReference\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04line\x18\x02 \x01(\x05R\x04line\"\xcc\t\n" +
+	"\x02to\"^\n" +
+	"\rFileReference\x121\n" +
+	"\x04path\x18\x01 \x01(\tB\x1d\x8a\xb5\x18\x19\b\x01\x1a\x12a path is required8\x80\bR\x04path\x12\x1a\n" +
+	"\x04line\x18\x02 \x01(\x05B\x06\x8a\xb5\x18\x02X\x00R\x04line\"\xf0\n" +
+	"\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
@@ -7161,31 +7162,32 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12*\n" +
 	"\x06target\x18\n" +
 	" \x01(\v2\x12.brokerd.v1.TargetR\x06target\x12'\n" +
-	"\x05reach\x18\v \x01(\x0e2\x11.brokerd.v1.ReachR\x05reach\x12\x12\n" +
-	"\x04type\x18\f \x01(\tR\x04type\x12 \n" +
+	"\x05reach\x18\v \x01(\x0e2\x11.brokerd.v1.ReachR\x05reach\x12\x1a\n" +
+	"\x04type\x18\f \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04type\x12 \n" +
 	"\ftype_as_sent\x18\" \x01(\tR\n" +
 	"typeAsSent\x12\x18\n" +
-	"\aversion\x18\r \x01(\tR\aversion\x12\x18\n" +
-	"\asubject\x18\x0e \x01(\tR\asubject\x12\x12\n" +
-	"\x04body\x18\x0f \x01(\tR\x04body\x12\x18\n" +
-	"\apayload\x18\x10 \x01(\tR\apayload\x12\x1a\n" +
-	"\bpriority\x18\x11 \x01(\x05R\bpriority\x12\x18\n" +
-	"\achannel\x18\x12 \x01(\tR\achannel\x12\x1b\n" +
-	"\tthread_id\x18\x13 \x01(\tR\bthreadId\x12%\n" +
-	"\x0ecorrelation_id\x18\x14 \x01(\tR\rcorrelationId\x12\x1e\n" +
-	"\vin_reply_to\x18\x15 \x01(\tR\tinReplyTo\x12\x17\n" +
-	"\atask_id\x18\x16 \x01(\tR\x06taskId\x127\n" +
-	"\x06labels\x18\x17 \x03(\v2\x1f.brokerd.v1.Message.LabelsEntryR\x06labels\x12/\n" +
-	"\x05files\x18\x18 \x03(\v2\x19.brokerd.v1.FileReferenceR\x05files\x12\x1c\n" +
-	"\tartifacts\x18\x19 \x03(\tR\tartifacts\x12+\n" +
-	"\x03ttl\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x129\n" +
+	"\aversion\x18\r \x01(\tR\aversion\x12!\n" +
+	"\asubject\x18\x0e \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\asubject\x12\x1c\n" +
+	"\x04body\x18\x0f \x01(\tB\b\x8a\xb5\x18\x04@\x80\x80\x10R\x04body\x12\"\n" +
+	"\apayload\x18\x10 \x01(\tB\b\x8a\xb5\x18\x04H\x80\x80\x10R\apayload\x12$\n" +
+	"\bpriority\x18\x11 \x01(\x05B\b\x8a\xb5\x18\x04X\x01`\n" +
+	"R\bpriority\x12 \n" +
+	"\achannel\x18\x12 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\achannel\x12$\n" +
+	"\tthread_id\x18\x13 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\bthreadId\x12.\n" +
+	"\x0ecorrelation_id\x18\x14 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\rcorrelationId\x12\x1e\n" +
+	"\vin_reply_to\x18\x15 \x01(\tR\tinReplyTo\x12 \n" +
+	"\atask_id\x18\x16 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12?\n" +
+	"\x06labels\x18\x17 \x03(\v2\x1f.brokerd.v1.Message.LabelsEntryB\x06\x8a\xb5\x18\x02P\x01R\x06labels\x129\n" +
+	"\x05files\x18\x18 \x03(\v2\x19.brokerd.v1.FileReferenceB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x05files\x12)\n" +
+	"\tartifacts\x18\x19 \x03(\tB\v\x8a\xb5\x18\a8\x80\b\x88\x01\xe8\aR\tartifacts\x12<\n" +
+	"\x03ttl\x18\x1a \x01(\v2\x19.google.protobuf.DurationB\x0f\x8a\xb5\x18\vr\x031msz\x04365dR\x03ttl\x129\n" +
 	"\n" +
-	"not_before\x18\x1b \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12!\n" +
-	"\fordering_key\x18\x1c \x01(\tR\vorderingKey\x12!\n" +
-	"\fmax_attempts\x18\x1d \x01(\x05R\vmaxAttempts\x12+\n" +
+	"not_before\x18\x1b \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12*\n" +
+	"\fordering_key\x18\x1c \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\vorderingKey\x12+\n" +
+	"\fmax_attempts\x18\x1d \x01(\x05B\b\x8a\xb5\x18\x04X\x01`dR\vmaxAttempts\x12+\n" +
 	"\x11requires_response\x18\x1e \x01(\bR\x10requiresResponse\x12G\n" +
-	"\x11response_deadline\x18\x1f \x01(\v2\x1a.google.protobuf.TimestampR\x10responseDeadline\x12<\n" +
-	"\fresend_after\x18  \x01(\v2\x19.google.protobuf.DurationR\vresendAfter\x12!\n" +
+	"\x11response_deadline\x18\x1f \x01(\v2\x1a.google.protobuf.TimestampR\x10responseDeadline\x12K\n" +
+	"\fresend_after\x18  \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xb5\x18\tr\x021sz\x0330dR\vresendAfter\x12!\n" +
 	"\ftrace_parent\x18! \x01(\tR\vtraceParent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -7196,10 +7198,10 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
 	"\x05field\x18\x04 \x01(\tR\x05field\x12:\n" +
 	"\vretry_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"}\n" +
-	"\vSendRequest\x12/\n" +
-	"\bmessages\x18\x01 \x03(\v2\x13.brokerd.v1.MessageR\bmessages\x12\x1a\n" +
-	"\bproducer\x18\x02 \x01(\tR\bproducer\x12!\n" +
+	"retryAfter\"\xb3\x01\n" +
+	"\vSendRequest\x12]\n" +
+	"\bmessages\x18\x01 \x03(\v2\x13.brokerd.v1.MessageB,\x8a\xb5\x18(\b\x01\x1a at least one message is required\x88\x01\xe8\aR\bmessages\x12\"\n" +
+	"\bproducer\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\bproducer\x12!\n" +
 	"\ffirst_number\x18\x03 \x01(\x03R\vfirstNumber\"@\n" +
 	"\fSendResponse\x120\n" +
 	"\aresults\x18\x01 \x03(\v2\x16.brokerd.v1.SendResultR\aresults\"]\n" +
@@ -7221,11 +7223,11 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x06asleep\x18\t \x01(\v2\x12.brokerd.v1.AsleepR\x06asleep\"P\n" +
 	"\x06Asleep\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x120\n" +
-	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"e\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x93\x01\n" +
 	"\x13SendMessagesRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12/\n" +
-	"\bmessages\x18\x02 \x03(\v2\x13.brokerd.v1.MessageR\bmessages\"H\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12]\n" +
+	"\bmessages\x18\x02 \x03(\v2\x13.brokerd.v1.MessageB,\x8a\xb5\x18(\b\x01\x1a at least one message is required\x88\x01\xe8\aR\bmessages\"H\n" +
 	"\x14SendMessagesResponse\x120\n" +
 	"\aresults\x18\x01 \x03(\v2\x16.brokerd.v1.SendResultR\aresults\"\xa7\x01\n" +
 	"\x06Notice\x12\x1a\n" +
@@ -7277,22 +7279,24 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x03why\x18\b \x01(\tR\x03why\"l\n" +
 	"\tInboxItem\x12-\n" +
 	"\amessage\x18\x01 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x120\n" +
-	"\bdelivery\x18\x02 \x01(\v2\x14.brokerd.v1.DeliveryR\bdelivery\"\xe1\x01\n" +
-	"\rMessageFilter\x12\x14\n" +
-	"\x05types\x18\x01 \x03(\tR\x05types\x12\x1a\n" +
-	"\bchannels\x18\x02 \x03(\tR\bchannels\x12\x18\n" +
-	"\asenders\x18\x03 \x03(\tR\asenders\x12%\n" +
-	"\x0ecorrelation_id\x18\x04 \x01(\tR\rcorrelationId\x12\x1b\n" +
-	"\tthread_id\x18\x05 \x01(\tR\bthreadId\x12\x17\n" +
-	"\atask_id\x18\x06 \x01(\tR\x06taskId\x12'\n" +
-	"\x0flowest_priority\x18\a \x01(\x05R\x0elowestPriority\"\xf4\x02\n" +
-	"\x0eReceiveRequest\x12%\n" +
-	"\x0eafter_revision\x18\x01 \x01(\x03R\rafterRevision\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\x12-\n" +
-	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x121\n" +
-	"\x06filter\x18\x05 \x01(\v2\x19.brokerd.v1.MessageFilterR\x06filter\x12\x14\n" +
-	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x19\n" +
+	"\bdelivery\x18\x02 \x01(\v2\x14.brokerd.v1.DeliveryR\bdelivery\"\xa3\x02\n" +
+	"\rMessageFilter\x12\x1f\n" +
+	"\x05types\x18\x01 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\x05types\x12#\n" +
+	"\bchannels\x18\x02 \x03(\tB\a\x8a\xb5\x18\x03\x88\x01dR\bchannels\x12#\n" +
+	"\asenders\x18\x03 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\asenders\x12.\n" +
+	"\x0ecorrelation_id\x18\x04 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\rcorrelationId\x12$\n" +
+	"\tthread_id\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\bthreadId\x12 \n" +
+	"\atask_id\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12/\n" +
+	"\x0flowest_priority\x18\a \x01(\x05B\x06\x8a\xb5\x18\x02`\n" +
+	"R\x0elowestPriority\"\x9e\x03\n" +
+	"\x0eReceiveRequest\x125\n" +
+	"\x0eafter_revision\x18\x01 \x01(\x03B\x0e\x8a\xb5\x18\n" +
+	"`\x80\x80\x80\x80\x80\x80\x80\x80@R\rafterRevision\x12\x1e\n" +
+	"\x06cursor\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06cursor\x12\x16\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\x127\n" +
+	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\x121\n" +
+	"\x06filter\x18\x05 \x01(\v2\x19.brokerd.v1.MessageFilterR\x06filter\x12\x1c\n" +
+	"\x05limit\x18\x06 \x01(\x05B\x06\x8a\xb5\x18\x02X\x00R\x05limit\x12\x19\n" +
 	"\bauto_ack\x18\a \x01(\bR\aautoAck\x12.\n" +
 	"\x05order\x18\b \x01(\x0e2\x18.brokerd.v1.MessageOrderR\x05order\x12%\n" +
 	"\x0einclude_queues\x18\t \x01(\bR\rincludeQueues\x12!\n" +
@@ -7300,24 +7304,25 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	" \x01(\bR\vkeepNotices\"Z\n" +
 	"\x0fReceiveResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb5\x02\n" +
-	"\tClaimOpen\x12\x1a\n" +
-	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1c\n" +
-	"\tmailboxes\x18\x02 \x03(\tR\tmailboxes\x12\x14\n" +
-	"\x05types\x18\x03 \x03(\tR\x05types\x12'\n" +
-	"\x0flowest_priority\x18\x04 \x01(\x05R\x0elowestPriority\x12\"\n" +
-	"\rmax_in_flight\x18\x05 \x01(\x05R\vmaxInFlight\x12\x1b\n" +
-	"\tmax_bytes\x18\x06 \x01(\x05R\bmaxBytes\x126\n" +
-	"\tclaim_for\x18\a \x01(\v2\x19.google.protobuf.DurationR\bclaimFor\x126\n" +
-	"\tmax_total\x18\b \x01(\v2\x19.google.protobuf.DurationR\bmaxTotal\"~\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\x8c\x03\n" +
+	"\tClaimOpen\x12\"\n" +
+	"\bconsumer\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\bconsumer\x12&\n" +
+	"\tmailboxes\x18\x02 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\tmailboxes\x12\x1f\n" +
+	"\x05types\x18\x03 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\x05types\x12/\n" +
+	"\x0flowest_priority\x18\x04 \x01(\x05B\x06\x8a\xb5\x18\x02`\n" +
+	"R\x0elowestPriority\x12+\n" +
+	"\rmax_in_flight\x18\x05 \x01(\x05B\a\x8a\xb5\x18\x03`\xe8\aR\vmaxInFlight\x12&\n" +
+	"\tmax_bytes\x18\x06 \x01(\x05B\t\x8a\xb5\x18\x05`\x80\x80\x80 R\bmaxBytes\x12E\n" +
+	"\tclaim_for\x18\a \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xb5\x18\tr\x021sz\x0312hR\bclaimFor\x12E\n" +
+	"\tmax_total\x18\b \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xb5\x18\tr\x021sz\x0312hR\bmaxTotal\"\x92\x01\n" +
 	"\x04Nack\x12\x19\n" +
 	"\bclaim_id\x18\x01 \x01(\tR\aclaimId\x12\x14\n" +
-	"\x05fatal\x18\x02 \x01(\bR\x05fatal\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\x12/\n" +
-	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay\"^\n" +
+	"\x05fatal\x18\x02 \x01(\bR\x05fatal\x12\x1d\n" +
+	"\x05error\x18\x03 \x01(\tB\a\x8a\xb5\x18\x03@\x80 R\x05error\x12:\n" +
+	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\t\x8a\xb5\x18\x05z\x0312hR\x05delay\"m\n" +
 	"\tExtension\x12\x19\n" +
-	"\bclaim_id\x18\x01 \x01(\tR\aclaimId\x126\n" +
-	"\tclaim_for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bclaimFor\"\xc8\x01\n" +
+	"\bclaim_id\x18\x01 \x01(\tR\aclaimId\x12E\n" +
+	"\tclaim_for\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xb5\x18\tr\x021sz\x0312hR\bclaimFor\"\xc8\x01\n" +
 	"\fClaimRequest\x12)\n" +
 	"\x04open\x18\x01 \x01(\v2\x15.brokerd.v1.ClaimOpenR\x04open\x12\x12\n" +
 	"\x04acks\x18\x02 \x03(\tR\x04acks\x12&\n" +
@@ -7357,62 +7362,63 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aresults\x18\x03 \x01(\v2\x19.brokerd.v1.SettleResultsH\x00R\aresults\x122\n" +
 	"\x06revoke\x18\x04 \x01(\v2\x18.brokerd.v1.ClaimRevokedH\x00R\x06revoke\x122\n" +
 	"\ago_away\x18\x05 \x01(\v2\x17.brokerd.v1.ClaimGoAwayH\x00R\x06goAwayB\a\n" +
-	"\x05frame\"\xda\x03\n" +
-	"\x14ClaimMessagesRequest\x12\x1a\n" +
-	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1c\n" +
-	"\tmailboxes\x18\x02 \x03(\tR\tmailboxes\x12\x14\n" +
-	"\x05types\x18\x03 \x03(\tR\x05types\x12'\n" +
-	"\x0flowest_priority\x18\x04 \x01(\x05R\x0elowestPriority\x12\x10\n" +
-	"\x03max\x18\x05 \x01(\x05R\x03max\x12-\n" +
-	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x126\n" +
-	"\tclaim_for\x18\a \x01(\v2\x19.google.protobuf.DurationR\bclaimFor\x12\x10\n" +
-	"\x03ids\x18\b \x03(\tR\x03ids\x12\x1b\n" +
-	"\tthread_id\x18\t \x01(\tR\bthreadId\x12\x17\n" +
+	"\x05frame\"\xd1\x04\n" +
+	"\x14ClaimMessagesRequest\x12\"\n" +
+	"\bconsumer\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\bconsumer\x12&\n" +
+	"\tmailboxes\x18\x02 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\tmailboxes\x12\x1f\n" +
+	"\x05types\x18\x03 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\x05types\x12/\n" +
+	"\x0flowest_priority\x18\x04 \x01(\x05B\x06\x8a\xb5\x18\x02`\n" +
+	"R\x0elowestPriority\x12\x19\n" +
+	"\x03max\x18\x05 \x01(\x05B\a\x8a\xb5\x18\x03`\xe8\aR\x03max\x127\n" +
+	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\x12E\n" +
+	"\tclaim_for\x18\a \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xb5\x18\tr\x021sz\x0312hR\bclaimFor\x12\x1a\n" +
+	"\x03ids\x18\b \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x03ids\x12$\n" +
+	"\tthread_id\x18\t \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\bthreadId\x12 \n" +
 	"\atask_id\x18\n" +
-	" \x01(\tR\x06taskId\x12%\n" +
-	"\x0ecorrelation_id\x18\v \x01(\tR\rcorrelationId\x12\x18\n" +
-	"\asenders\x18\f \x03(\tR\asenders\x12\x18\n" +
+	" \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12.\n" +
+	"\x0ecorrelation_id\x18\v \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\rcorrelationId\x12#\n" +
+	"\asenders\x18\f \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\asenders\x12\x18\n" +
 	"\anotices\x18\r \x01(\bR\anotices\x12-\n" +
-	"\x05offer\x18\x0e \x01(\v2\x17.brokerd.v1.NoticeOfferR\x05offer\"c\n" +
-	"\vNoticeOffer\x12&\n" +
-	"\x03way\x18\x01 \x01(\x0e2\x14.brokerd.v1.OfferWayR\x03way\x12\x18\n" +
-	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
+	"\x05offer\x18\x0e \x01(\v2\x17.brokerd.v1.NoticeOfferR\x05offer\"\xa3\x01\n" +
+	"\vNoticeOffer\x12.\n" +
+	"\x03way\x18\x01 \x01(\x0e2\x14.brokerd.v1.OfferWayB\x06\x8a\xb5\x18\x02\b\x01R\x03way\x12P\n" +
+	"\aharness\x18\x02 \x01(\tB6\x8a\xb5\x182\b\x01\x1a+the session of the coding agent is required8\x80\x01R\aharness\x12\x12\n" +
 	"\x04mark\x18\x03 \x01(\tR\x04mark\"\xec\x01\n" +
 	"\x15ClaimMessagesResponse\x122\n" +
 	"\x06claims\x18\x01 \x03(\v2\x1a.brokerd.v1.ClaimedMessageR\x06claims\x12:\n" +
 	"\fempty_reason\x18\x02 \x01(\x0e2\x17.brokerd.v1.EmptyReasonR\vemptyReason\x125\n" +
 	"\bnext_due\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\anextDue\x12,\n" +
-	"\anotices\x18\x04 \x03(\v2\x12.brokerd.v1.NoticeR\anotices\"E\n" +
+	"\anotices\x18\x04 \x03(\v2\x12.brokerd.v1.NoticeR\anotices\"O\n" +
 	"\x12AckMessagesRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\tR\x03ids\"G\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1a\n" +
+	"\x03ids\x18\x02 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x03ids\"G\n" +
 	"\x13AckMessagesResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
-	"\x05acked\x18\x02 \x03(\tR\x05acked\"\\\n" +
+	"\x05acked\x18\x02 \x03(\tR\x05acked\"\x87\x01\n" +
 	"\x13NackMessagesRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12&\n" +
-	"\x05nacks\x18\x02 \x03(\v2\x10.brokerd.v1.NackR\x05nacks\"\x8c\x01\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12Q\n" +
+	"\x05nacks\x18\x02 \x03(\v2\x10.brokerd.v1.NackB)\x8a\xb5\x18%\b\x01\x1a\x1dat least one item is required\x88\x01\xe8\aR\x05nacks\"\x8c\x01\n" +
 	"\vNackOutcome\x12\x19\n" +
 	"\bclaim_id\x18\x01 \x01(\tR\aclaimId\x12/\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x19.brokerd.v1.DeliveryStateR\x05state\x121\n" +
 	"\x06due_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\"g\n" +
 	"\x14NackMessagesResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x123\n" +
-	"\boutcomes\x18\x02 \x03(\v2\x17.brokerd.v1.NackOutcomeR\boutcomes\"k\n" +
+	"\boutcomes\x18\x02 \x03(\v2\x17.brokerd.v1.NackOutcomeR\boutcomes\"\x96\x01\n" +
 	"\x13ExtendClaimsRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x125\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12`\n" +
 	"\n" +
-	"extensions\x18\x02 \x03(\v2\x15.brokerd.v1.ExtensionR\n" +
+	"extensions\x18\x02 \x03(\v2\x15.brokerd.v1.ExtensionB)\x8a\xb5\x18%\b\x01\x1a\x1dat least one item is required\x88\x01\xe8\aR\n" +
 	"extensions\"3\n" +
 	"\x14ExtendClaimsResponse\x12\x1b\n" +
-	"\tclaim_ids\x18\x01 \x03(\tR\bclaimIds\"G\n" +
+	"\tclaim_ids\x18\x01 \x03(\tR\bclaimIds\"Q\n" +
 	"\x14ReleaseClaimsRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\tR\x03ids\"O\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1a\n" +
+	"\x03ids\x18\x02 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x03ids\"O\n" +
 	"\x15ReleaseClaimsResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1a\n" +
 	"\breleased\x18\x02 \x03(\tR\breleased\"#\n" +
@@ -7422,45 +7428,46 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x124\n" +
 	"\n" +
 	"deliveries\x18\x02 \x03(\v2\x14.brokerd.v1.DeliveryR\n" +
-	"deliveries\"\xdf\x03\n" +
+	"deliveries\"\xf1\x03\n" +
 	"\x13ListMessagesRequest\x12(\n" +
 	"\x03box\x18\x01 \x01(\x0e2\x16.brokerd.v1.MessageBoxR\x03box\x121\n" +
 	"\x06filter\x18\x02 \x01(\v2\x19.brokerd.v1.MessageFilterR\x06filter\x127\n" +
 	"\tfrom_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bfromTime\x123\n" +
-	"\ato_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\x12\x1b\n" +
-	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\ato_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\x12#\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x1b\n" +
 	"\tmark_read\x18\a \x01(\bR\bmarkRead\x12!\n" +
 	"\fnewest_first\x18\b \x01(\bR\vnewestFirst\x12.\n" +
 	"\x05order\x18\t \x01(\x0e2\x18.brokerd.v1.MessageOrderR\x05order\x12%\n" +
 	"\x0einclude_queues\x18\n" +
-	" \x01(\bR\rincludeQueues\x12\x10\n" +
-	"\x03ids\x18\v \x03(\tR\x03ids\x12\x18\n" +
+	" \x01(\bR\rincludeQueues\x12\x1a\n" +
+	"\x03ids\x18\v \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x03ids\x12\x18\n" +
 	"\amailbox\x18\f \x01(\tR\amailbox\"\xba\x01\n" +
 	"\x14ListMessagesResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x121\n" +
-	"\x06thread\x18\x04 \x01(\v2\x19.brokerd.v1.ThreadSummaryR\x06thread\"\x9f\x01\n" +
-	"\x14OfferMessagesRequest\x12&\n" +
-	"\x03way\x18\x01 \x01(\x0e2\x14.brokerd.v1.OfferWayR\x03way\x12\x18\n" +
-	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
-	"\x04mark\x18\x03 \x01(\tR\x04mark\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1b\n" +
-	"\tmax_bytes\x18\x05 \x01(\x05R\bmaxBytes\"\xda\x01\n" +
+	"\x06thread\x18\x04 \x01(\v2\x19.brokerd.v1.ThreadSummaryR\x06thread\"\xf6\x01\n" +
+	"\x14OfferMessagesRequest\x12.\n" +
+	"\x03way\x18\x01 \x01(\x0e2\x14.brokerd.v1.OfferWayB\x06\x8a\xb5\x18\x02\b\x01R\x03way\x12P\n" +
+	"\aharness\x18\x02 \x01(\tB6\x8a\xb5\x182\b\x01\x1a+the session of the coding agent is required8\x80\x01R\aharness\x12\x12\n" +
+	"\x04mark\x18\x03 \x01(\tR\x04mark\x12\x1e\n" +
+	"\x05limit\x18\x04 \x01(\x05B\b\x8a\xb5\x18\x04X\x01`dR\x05limit\x12(\n" +
+	"\tmax_bytes\x18\x05 \x01(\x05B\v\x8a\xb5\x18\aX\x01`\x80\x80\xc0\x01R\bmaxBytes\"\xda\x01\n" +
 	"\x15OfferMessagesResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\x05R\x04more\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x123\n" +
 	"\tattention\x18\x05 \x01(\x0e2\x15.brokerd.v1.AttentionR\tattention\x12/\n" +
-	"\tunsettled\x18\x04 \x03(\v2\x11.brokerd.v1.OfferR\tunsettled\"\xca\x01\n" +
-	"\x13SettleOffersRequest\x12\x14\n" +
-	"\x05marks\x18\x01 \x03(\tR\x05marks\x12\x18\n" +
-	"\aharness\x18\x02 \x01(\tR\aharness\x12(\n" +
-	"\x04ways\x18\x03 \x03(\x0e2\x14.brokerd.v1.OfferWayR\x04ways\x12\x1c\n" +
-	"\baccepted\x18\x04 \x01(\bH\x00R\baccepted\x12\x1c\n" +
-	"\breturned\x18\x05 \x01(\tH\x00R\breturned\x12\x12\n" +
+	"\tunsettled\x18\x04 \x03(\v2\x11.brokerd.v1.OfferR\tunsettled\"\x86\x02\n" +
+	"\x13SettleOffersRequest\x12\x1d\n" +
+	"\x05marks\x18\x01 \x03(\tB\a\x8a\xb5\x18\x03\x88\x01\n" +
+	"R\x05marks\x12!\n" +
+	"\aharness\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\aharness\x121\n" +
+	"\x04ways\x18\x03 \x03(\x0e2\x14.brokerd.v1.OfferWayB\a\x8a\xb5\x18\x03\x88\x01\vR\x04ways\x12\x1c\n" +
+	"\baccepted\x18\x04 \x01(\bH\x00R\baccepted\x12=\n" +
+	"\breturned\x18\x05 \x01(\tB\x1f\x8a\xb5\x18\x1b\b\x01\x1a\x14a reason is required8\x80\x02H\x00R\breturned\x12\x12\n" +
 	"\x04open\x18\x06 \x01(\bR\x04openB\t\n" +
 	"\aoutcome\"L\n" +
 	"\x14SettleOffersResponse\x12\x18\n" +
@@ -7495,13 +7502,13 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x06sender\x18\x03 \x01(\tR\x06sender\x12\x18\n" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x126\n" +
 	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x18\n" +
-	"\aoverdue\x18\x06 \x01(\bR\aoverdue\"\x89\x01\n" +
+	"\aoverdue\x18\x06 \x01(\bR\aoverdue\"\xa0\x01\n" +
 	"\n" +
 	"AskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
-	"\amessage\x18\x02 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xdc\x01\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x125\n" +
+	"\amessage\x18\x02 \x01(\v2\x13.brokerd.v1.MessageB\x06\x8a\xb5\x18\x02\b\x01R\amessage\x12<\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xb5\x18\tr\x031msz\x021hR\x04wait\"\xdc\x01\n" +
 	"\vAskResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12)\n" +
@@ -7512,21 +7519,21 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aNoReply\x121\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x19.brokerd.v1.NoReplyReasonR\x06reason\x12\x18\n" +
 	"\amailbox\x18\x02 \x01(\tR\amailbox\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"~\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\x86\x01\n" +
 	"\fReplyRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12-\n" +
-	"\amessage\x18\x03 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12\x10\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x125\n" +
+	"\amessage\x18\x03 \x01(\v2\x13.brokerd.v1.MessageB\x06\x8a\xb5\x18\x02\b\x01R\amessage\x12\x10\n" +
 	"\x03ack\x18\x04 \x01(\bR\x03ack\"Y\n" +
 	"\rReplyResponse\x12.\n" +
 	"\x06result\x18\x01 \x01(\v2\x16.brokerd.v1.SendResultR\x06result\x12\x18\n" +
-	"\aawaited\x18\x02 \x01(\bR\aawaited\"c\n" +
+	"\aawaited\x18\x02 \x01(\bR\aawaited\"m\n" +
 	"\x14ResendMessageRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1c\n" +
-	"\tmailboxes\x18\x03 \x03(\tR\tmailboxes\"K\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12&\n" +
+	"\tmailboxes\x18\x03 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\tmailboxes\"K\n" +
 	"\x15ResendMessageResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x16\n" +
 	"\x06resent\x18\x02 \x01(\x05R\x06resent\"\x18\n" +
@@ -7555,34 +7562,34 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x06halted\x18\v \x01(\bR\x06halted\x12H\n" +
 	"\x12breaker_open_until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x10breakerOpenUntil\x12\x1a\n" +
 	"\brevision\x18\r \x01(\x03R\brevision\x12\x18\n" +
-	"\anotices\x18\x0e \x01(\x03R\anotices\"l\n" +
+	"\anotices\x18\x0e \x01(\x03R\anotices\"\xd6\x01\n" +
 	"\x14ResolveThreadRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1b\n" +
-	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x18\n" +
-	"\aoutcome\x18\x03 \x01(\tR\aoutcome\"M\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12e\n" +
+	"\tthread_id\x18\x02 \x01(\tBH\x8a\xb5\x18D\b\x01\x1a=a thread, or the id of the message that began it, is required8\x80\x01R\bthreadId\x128\n" +
+	"\aoutcome\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\b\x01\x1a\x13say what came of it@\x80 R\aoutcome\"M\n" +
 	"\x15ResolveThreadResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
-	"\asettled\x18\x02 \x01(\x05R\asettled\"]\n" +
+	"\asettled\x18\x02 \x01(\x05R\asettled\"f\n" +
 	"\x14CancelMessageRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1f\n" +
+	"\x06reason\x18\x03 \x01(\tB\a\x8a\xb5\x18\x03@\x80 R\x06reason\"e\n" +
 	"\x15CancelMessageResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1c\n" +
 	"\tcancelled\x18\x02 \x01(\x05R\tcancelled\x12\x12\n" +
-	"\x04kept\x18\x03 \x01(\x05R\x04kept\"\xe0\x01\n" +
-	"\x10DeadLetterFilter\x12\x14\n" +
-	"\x05types\x18\x01 \x03(\tR\x05types\x12\x18\n" +
-	"\asenders\x18\x02 \x03(\tR\asenders\x12\x18\n" +
-	"\aholders\x18\x03 \x03(\tR\aholders\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\x127\n" +
+	"\x04kept\x18\x03 \x01(\x05R\x04kept\"\x8a\x02\n" +
+	"\x10DeadLetterFilter\x12\x1f\n" +
+	"\x05types\x18\x01 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\x05types\x12#\n" +
+	"\asenders\x18\x02 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\asenders\x12#\n" +
+	"\aholders\x18\x03 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\aholders\x12\x1d\n" +
+	"\x05error\x18\x04 \x01(\tB\a\x8a\xb5\x18\x03@\x80\x04R\x05error\x127\n" +
 	"\tfrom_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bfromTime\x123\n" +
-	"\ato_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\xba\x01\n" +
+	"\ato_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\xc2\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x18\n" +
-	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\amailbox\x18\x01 \x01(\tR\amailbox\x12#\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x124\n" +
 	"\x06filter\x18\x04 \x01(\v2\x1c.brokerd.v1.DeadLetterFilterR\x06filter\x12\x14\n" +
@@ -7592,11 +7599,11 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05count\x18\x04 \x01(\x03R\x05count\x12$\n" +
-	"\x0ecount_at_least\x18\x05 \x01(\bR\fcountAtLeast\"\xe6\x01\n" +
+	"\x0ecount_at_least\x18\x05 \x01(\bR\fcountAtLeast\"\xf0\x01\n" +
 	"\x19RedriveDeadLettersRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\tR\x03ids\x12\x18\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1a\n" +
+	"\x03ids\x18\x02 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x03ids\x12\x18\n" +
 	"\amailbox\x18\x03 \x01(\tR\amailbox\x124\n" +
 	"\x06filter\x18\x04 \x01(\v2\x1c.brokerd.v1.DeadLetterFilterR\x06filter\x12\x10\n" +
 	"\x03all\x18\x05 \x01(\bR\x03all\x12\x17\n" +
@@ -7608,11 +7615,11 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\bredriven\x18\x02 \x01(\x05R\bredriven\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x19\n" +
 	"\bat_least\x18\x04 \x01(\bR\aatLeast\x123\n" +
-	"\ato_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\xe4\x01\n" +
+	"\ato_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\xee\x01\n" +
 	"\x17PurgeDeadLettersRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\tR\x03ids\x12\x18\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1a\n" +
+	"\x03ids\x18\x02 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x03ids\x12\x18\n" +
 	"\amailbox\x18\x03 \x01(\tR\amailbox\x124\n" +
 	"\x06filter\x18\x04 \x01(\v2\x1c.brokerd.v1.DeadLetterFilterR\x06filter\x12\x10\n" +
 	"\x03all\x18\x05 \x01(\bR\x03all\x12\x17\n" +
@@ -7624,10 +7631,10 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x06purged\x18\x02 \x01(\x05R\x06purged\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x19\n" +
 	"\bat_least\x18\x04 \x01(\bR\aatLeast\x123\n" +
-	"\ato_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\x82\x01\n" +
+	"\ato_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\x8a\x01\n" +
 	"\x14ListMailboxesRequest\x12.\n" +
-	"\x05order\x18\x01 \x01(\x0e2\x18.brokerd.v1.MailboxOrderR\x05order\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x05order\x18\x01 \x01(\x0e2\x18.brokerd.v1.MailboxOrderR\x05order\x12#\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"\xab\x01\n" +
 	"\x0eMailboxSummary\x12\x18\n" +
@@ -7639,12 +7646,12 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x15ListMailboxesResponse\x128\n" +
 	"\tmailboxes\x18\x01 \x03(\v2\x1a.brokerd.v1.MailboxSummaryR\tmailboxes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xd2\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xda\x01\n" +
 	"\x12ListThreadsRequest\x12\x12\n" +
 	"\x04open\x18\x01 \x01(\bR\x04open\x127\n" +
 	"\tfrom_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bfromTime\x123\n" +
-	"\ato_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\ato_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\x12#\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\"\x8e\x01\n" +
 	"\x13ListThreadsResponse\x123\n" +
@@ -8046,6 +8053,7 @@ func file_brokerd_v1_message_proto_init() {
 	if File_brokerd_v1_message_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_message_proto_msgTypes[0].OneofWrappers = []any{
 		(*Target_Agent)(nil),
 		(*Target_Role)(nil),

@@ -4,6 +4,7 @@ from typing import Iterable, Literal, Mapping, MutableMapping, Optional, Union
 
 from google.protobuf import descriptor, message
 from google.protobuf.internal import containers
+from brokerd.v1 import rules_pb2
 from google.protobuf import duration_pb2
 from google.protobuf import timestamp_pb2
 
