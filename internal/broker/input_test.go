@@ -10,8 +10,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
@@ -23,11 +21,11 @@ const (
 	year     = 365 * 24 * time.Hour
 )
 
+// The test of package rules tries the bounds of single fields.
 func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
-	long := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {
 		field string
 		spoil change
@@ -41,74 +39,24 @@ func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
 		{"type_as_sent", func(m *pb.Message) { m.TypeAsSent = "Message" }},
 		{"target", func(m *pb.Message) { m.Target = nil }},
 		{"target", func(m *pb.Message) { m.Target = &pb.Target{} }},
-		{"target.agent", func(m *pb.Message) { m.Target = to("").Target }},
 		{"target.agent", func(m *pb.Message) { m.Target = to("a\x00b").Target }},
-		{"target.agent", func(m *pb.Message) { m.Target = to(long(129)).Target }},
-		{"target.role", func(m *pb.Message) { m.Target = toRole("-").Target }},
-		{"target.channel", func(m *pb.Message) { m.Target = toChannel("a b").Target }},
 		{"target.channel", func(m *pb.Message) { m.Target = toChannel("event/x").Target }},
-		{"target.channel", func(m *pb.Message) { m.Target = toChannel("everyone").Target }},
-		{"target.pattern", func(m *pb.Message) { m.Target = toPattern("").Target }},
-		{"target.pattern", func(m *pb.Message) { m.Target = toPattern("[a-z]").Target }},
 		{"target.everyone", func(m *pb.Message) { m.Target = &pb.Target{To: &pb.Target_Everyone{}} }},
-		{"reach", func(m *pb.Message) { m.Reach = 3 }},
-		{"reach", func(m *pb.Message) { m.Reach = -1 }},
 		{"reach", one},
 		{"reach", func(m *pb.Message) { m.Target, m.Reach = toEveryone().Target, pb.Reach_REACH_ONE }},
-		{"type", kind("a b")},
-		{"type", kind(long(129))},
 		{"version", func(m *pb.Message) { m.Version = "2.0" }},
 		{"version", func(m *pb.Message) { m.Version = "1" }},
 		{"version", func(m *pb.Message) { m.Version = "1.0.0" }},
 		{"version", func(m *pb.Message) { m.Version = "1.01" }},
-		{"subject", subject(long(513))},
-		{"subject", subject("two\nlines")},
-		{"body", func(m *pb.Message) { m.Body = long(256<<10 + 1) }},
-		{"body", func(m *pb.Message) { m.Body = "a\x00" }},
-		{"payload", func(m *pb.Message) { m.Payload = "{" }},
-		{"payload", func(m *pb.Message) { m.Payload = "1 2" }},
-		{"payload", func(m *pb.Message) { m.Payload = `"` + long(256<<10-1) + `"` }},
-		{"priority", priority(11)},
-		{"priority", priority(-1)},
-		{"channel", func(m *pb.Message) { m.Channel = nonsense }},
 		{"channel", func(m *pb.Message) { m.Target, m.Channel = toChannel("c").Target, "d" }},
-		{"thread_id", func(m *pb.Message) { m.ThreadId = long(129) }},
-		{"correlation_id", func(m *pb.Message) { m.CorrelationId = "a\n" }},
-		{"task_id", func(m *pb.Message) { m.TaskId = long(129) }},
-		{"ordering_key", key(long(129))},
 		{"in_reply_to", func(m *pb.Message) { m.InReplyTo = nonsense }},
 		{"in_reply_to", func(m *pb.Message) { m.InReplyTo = "4711.2" }},
 		{"in_reply_to", func(m *pb.Message) { m.InReplyTo = "-1" }},
-		{"labels", func(m *pb.Message) { m.Labels = map[string]string{"": "x"} }},
-		{"labels", func(m *pb.Message) {
-			m.Labels = map[string]string{}
-			for i := range 65 {
-				m.Labels[fmt.Sprint(i)] = ""
-			}
-		}},
-		{`labels["k"]`, func(m *pb.Message) { m.Labels = map[string]string{"k": long(257)} }},
-		{"files", func(m *pb.Message) { m.Files = make([]*pb.FileReference, 1001) }},
-		{"files[1].path", func(m *pb.Message) { m.Files = []*pb.FileReference{{Path: "a"}, {}} }},
-		{"files[0].path", func(m *pb.Message) { m.Files = []*pb.FileReference{{Path: long(1025)}} }},
-		{"files[0].line", func(m *pb.Message) { m.Files = []*pb.FileReference{{Path: "a", Line: -1}} }},
-		{"artifacts", func(m *pb.Message) { m.Artifacts = make([]string, 1001) }},
-		{"artifacts[0]", func(m *pb.Message) { m.Artifacts = []string{""} }},
-		{"ttl", ttl(0)},
-		{"ttl", ttl(-time.Second)},
-		{"ttl", ttl(time.Millisecond - 1)},
-		{"ttl", ttl(year + 1)},
-		{"ttl", func(m *pb.Message) { m.Ttl = &durationpb.Duration{Seconds: 1 << 60} }},
+		{`labels["k"]`, func(m *pb.Message) { m.Labels = map[string]string{"k": strings.Repeat("x", 257)} }},
 		{"not_before", due(w.now(year + time.Second))},
-		{"not_before", due(&timestamppb.Timestamp{Seconds: -1})},
-		{"not_before", due(&timestamppb.Timestamp{Nanos: -1})},
-		{"max_attempts", attempts(101)},
-		{"max_attempts", attempts(-1)},
 		{"response_deadline", deadline(w.now(0))},
 		{"response_deadline", deadline(w.now(year + time.Second))},
-		{"response_deadline", deadline(&timestamppb.Timestamp{Nanos: -1})},
 		{"response_deadline", func(m *pb.Message) { m.ResponseDeadline = w.now(time.Hour) }},
-		{"resend_after", resendAfter(time.Second - 1)},
-		{"resend_after", resendAfter(30*24*time.Hour + 1)},
 	} {
 		t.Run(c.field, func(t *testing.T) {
 			good, bad := to("a"), to("a", c.spoil)
@@ -174,54 +122,27 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 	w := newWorld(t)
 	a, o := w.agent("a", "builder"), w.operator()
 	ctx, id := a.Ctx, newUUID()
-	many := func(n int) []string { return slices.Repeat([]string{"1"}, n) }
-	day := durationpb.New(24 * time.Hour)
-	short := durationpb.New(time.Second - 1)
-	filters := map[string]*pb.MessageFilter{
-		"filter.types":           {Types: many(101)},
-		"filter.types[1]":        {Types: []string{"x", ""}},
-		"filter.channels[0]":     {Channels: []string{nonsense}},
-		"filter.senders[0]":      {Senders: []string{nonsense}},
-		"filter.correlation_id":  {CorrelationId: strings.Repeat("x", 129)},
-		"filter.thread_id":       {ThreadId: "a\n"},
-		"filter.task_id":         {TaskId: strings.Repeat("x", 129)},
-		"filter.lowest_priority": {LowestPriority: 11},
-	}
 	var all []bad
 	add := func(rpc string, err error, field string) { all = append(all, bad{rpc + " " + field, err}) }
 	send := func(r *pb.SendMessagesRequest, field string) {
 		add("SendMessages", drop(a.SendMessages(ctx, r)), field)
 	}
 	send(&pb.SendMessagesRequest{RequestId: nonsense, Messages: []*pb.Message{to("a")}}, "request_id")
-	send(&pb.SendMessagesRequest{}, "messages")
-	send(&pb.SendMessagesRequest{Messages: make1001()}, "messages")
 
 	receive := func(r *pb.ReceiveRequest, field string) {
 		stream, err := a.Receive(ctx, r)
 		apptest.NoError(t, err)
 		add("Receive", drop(stream.Recv()), field)
 	}
-	receive(&pb.ReceiveRequest{AfterRevision: -1}, "after_revision")
 	receive(&pb.ReceiveRequest{AfterRevision: 1, Cursor: "c"}, "after_revision")
-	receive(&pb.ReceiveRequest{Cursor: nonsense}, "cursor")
-	receive(&pb.ReceiveRequest{Limit: -1}, "limit")
-	receive(&pb.ReceiveRequest{Wait: durationpb.New(-1)}, "wait")
-	receive(&pb.ReceiveRequest{Wait: durationpb.New(time.Hour + 1)}, "wait")
 
 	list := func(r *pb.ListMessagesRequest, field string) {
 		add("ListMessages", drop(a.ListMessages(ctx, r)), field)
 	}
-	list(&pb.ListMessagesRequest{Box: 4}, "box")
-	list(&pb.ListMessagesRequest{Box: -1}, "box")
-	list(&pb.ListMessagesRequest{PageSize: -1}, "page_size")
-	list(&pb.ListMessagesRequest{PageSize: 1001}, "page_size")
 	list(&pb.ListMessagesRequest{PageToken: nonsense}, "page_token")
-	list(&pb.ListMessagesRequest{FromTime: &timestamppb.Timestamp{Nanos: -1}}, "from_time")
-	list(&pb.ListMessagesRequest{ToTime: &timestamppb.Timestamp{Seconds: 1 << 50}}, "to_time")
-	for field, f := range filters {
-		receive(&pb.ReceiveRequest{Filter: f}, field)
-		list(&pb.ListMessagesRequest{Filter: f}, field)
-	}
+	unknown := &pb.MessageFilter{Channels: []string{nonsense}}
+	receive(&pb.ReceiveRequest{Filter: unknown}, "filter.channels[0]")
+	list(&pb.ListMessagesRequest{Filter: unknown}, "filter.channels[0]")
 
 	open := func(o *pb.ClaimOpen, field string) {
 		stream, err := a.Claim(ctx)
@@ -232,27 +153,8 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 	take := func(r *pb.ClaimMessagesRequest, field string) {
 		add("ClaimMessages", drop(a.ClaimMessages(ctx, r)), field)
 	}
-	open(&pb.ClaimOpen{Consumer: nonsense}, "consumer")
-	take(&pb.ClaimMessagesRequest{Consumer: nonsense}, "consumer")
 	open(&pb.ClaimOpen{Mailboxes: []string{"a", "role:"}}, "mailboxes[1]")
 	take(&pb.ClaimMessagesRequest{Mailboxes: []string{"channel: "}}, "mailboxes[0]")
-	take(&pb.ClaimMessagesRequest{Mailboxes: many(1001)}, "mailboxes")
-	open(&pb.ClaimOpen{Types: many(101)}, "types")
-	take(&pb.ClaimMessagesRequest{Types: []string{nonsense}}, "types[0]")
-	open(&pb.ClaimOpen{LowestPriority: 11}, "lowest_priority")
-	take(&pb.ClaimMessagesRequest{LowestPriority: -1}, "lowest_priority")
-	open(&pb.ClaimOpen{MaxInFlight: 1001}, "max_in_flight")
-	open(&pb.ClaimOpen{MaxInFlight: -1}, "max_in_flight")
-	open(&pb.ClaimOpen{MaxBytes: 64<<20 + 1}, "max_bytes")
-	open(&pb.ClaimOpen{MaxBytes: -1}, "max_bytes")
-	open(&pb.ClaimOpen{ClaimFor: short}, "claim_for")
-	open(&pb.ClaimOpen{MaxTotal: day}, "max_total")
-	take(&pb.ClaimMessagesRequest{Max: 1001}, "max")
-	take(&pb.ClaimMessagesRequest{Max: -1}, "max")
-	take(&pb.ClaimMessagesRequest{Wait: durationpb.New(-1)}, "wait")
-	take(&pb.ClaimMessagesRequest{Wait: day}, "wait")
-	take(&pb.ClaimMessagesRequest{ClaimFor: short}, "claim_for")
-	take(&pb.ClaimMessagesRequest{ClaimFor: day}, "claim_for")
 
 	ack := func(r *pb.AckMessagesRequest, field string) { add("AckMessages", drop(a.AckMessages(ctx, r)), field) }
 	ack(&pb.AckMessagesRequest{RequestId: nonsense}, "request_id")
@@ -260,32 +162,22 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 	ack(&pb.AckMessagesRequest{Ids: []string{"0"}}, "ids[0]")
 	ack(&pb.AckMessagesRequest{Ids: []string{"1.0"}}, "ids[0]")
 	ack(&pb.AckMessagesRequest{Ids: []string{""}}, "ids[0]")
-	ack(&pb.AckMessagesRequest{Ids: many(1001)}, "ids")
 	release := func(r *pb.ReleaseClaimsRequest, field string) {
 		add("ReleaseClaims", drop(a.ReleaseClaims(ctx, r)), field)
 	}
 	release(&pb.ReleaseClaimsRequest{RequestId: nonsense}, "request_id")
 	release(&pb.ReleaseClaimsRequest{Ids: []string{nonsense}}, "ids[0]")
-	release(&pb.ReleaseClaimsRequest{Ids: many(1001)}, "ids")
 	nack := func(field string, n ...*pb.Nack) {
 		add("NackMessages", drop(a.NackMessages(ctx, &pb.NackMessagesRequest{Nacks: n})), field)
 	}
-	nack("nacks")
-	nack("nacks", make([]*pb.Nack, 1001)...)
 	nack("nacks[0].claim_id", &pb.Nack{ClaimId: nonsense})
 	nack("nacks[1].claim_id", &pb.Nack{ClaimId: "1.1"}, &pb.Nack{})
-	nack("nacks[0].error", &pb.Nack{Error: strings.Repeat("x", 4<<10+1)})
-	nack("nacks[0].delay", &pb.Nack{Delay: day})
-	nack("nacks[0].delay", &pb.Nack{Delay: durationpb.New(-1)})
 	add("NackMessages", drop(a.NackMessages(ctx, &pb.NackMessagesRequest{RequestId: nonsense, Nacks: []*pb.Nack{{}}})), "request_id")
 	extend := func(field string, e ...*pb.Extension) {
 		add("ExtendClaims", drop(a.ExtendClaims(ctx, &pb.ExtendClaimsRequest{Extensions: e})), field)
 	}
-	extend("extensions")
 	extend("extensions[0].claim_id", &pb.Extension{ClaimId: nonsense})
 	extend("extensions[1].claim_id", &pb.Extension{ClaimId: id}, &pb.Extension{})
-	extend("extensions[0].claim_for", &pb.Extension{ClaimFor: short})
-	extend("extensions[0].claim_for", &pb.Extension{ClaimFor: day})
 	add("ExtendClaims", drop(a.ExtendClaims(ctx, &pb.ExtendClaimsRequest{RequestId: nonsense, Extensions: []*pb.Extension{{}}})), "request_id")
 
 	for _, ref := range []string{"", nonsense, "-1", "00", "1.2.3"} {
@@ -293,11 +185,9 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 		add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: ref})), "id")
 	}
 	add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: "1.1"})), "id")
-	add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: id, Reason: strings.Repeat("x", 4<<10+1)})), "reason")
 	add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: id, RequestId: nonsense})), "request_id")
 
 	add("ListDeadLetters", drop(a.ListDeadLetters(ctx, &pb.ListDeadLettersRequest{Mailbox: nonsense})), "mailbox")
-	add("ListDeadLetters", drop(a.ListDeadLetters(ctx, &pb.ListDeadLettersRequest{PageSize: 1001})), "page_size")
 	add("ListDeadLetters", drop(a.ListDeadLetters(ctx, &pb.ListDeadLettersRequest{PageToken: nonsense})), "page_token")
 	choose := func(field string, ids []string, mailbox, request string) {
 		add("RedriveDeadLetters", drop(a.RedriveDeadLetters(ctx,
@@ -306,7 +196,6 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 			&pb.PurgeDeadLettersRequest{Ids: ids, Mailbox: mailbox, RequestId: request})), field)
 	}
 	choose("ids", nil, "", "")
-	choose("ids", many(1001), "", "")
 	choose("ids[0]", []string{"1.1"}, "", "")
 	choose("mailbox", nil, nonsense, "")
 	choose("request_id", []string{id}, "", nonsense)
@@ -323,14 +212,9 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 		add("ConfigureChannel", drop(o.ConfigureChannel(ctx, r)), field)
 	}
 	configure(&pb.ConfigureChannelRequest{RequestId: nonsense}, "request_id")
-	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(-1)}, "default_ttl")
-	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(1)}, "default_ttl")
-	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(year + 1)}, "default_ttl")
 	channels := func(r *pb.ListChannelsRequest, field string) {
 		add("ListChannels", drop(a.ListChannels(ctx, r)), field)
 	}
-	channels(&pb.ListChannelsRequest{Subscriber: nonsense}, "subscriber")
-	channels(&pb.ListChannelsRequest{PageSize: -1}, "page_size")
 	channels(&pb.ListChannelsRequest{PageToken: nonsense}, "page_token")
 
 	for _, c := range all {
