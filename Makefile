@@ -98,13 +98,13 @@ lint: $(STAMP) ## golangci-lint, buf and gofmt
 	$(if $(RELEASE),$(TOOLS)/buf breaking --against '.git#tag=$(RELEASE)')
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted" >&2; exit 1; }
 
-generate: $(STAMP) ## gen/ and clients/python/brokerd/v1 from proto/; docs/brokerctl.md, json.md and message-types.md from the programs
+generate: $(STAMP) ## gen/ and clients/python/brokerd/v1 from proto/; docs/brokerctl.md, json.md, message-types.md and limits.md from the programs
 	rm -rf gen clients/python/brokerd/v1
 	$(TOOLS)/buf generate proto
 	$(TOOLS)/buf generate --template internal/worktest/buf.gen.yaml internal/worktest
 	@scripts/generate-typescript.sh
 	go test -count=1 -run '^Test(Reference|JSONPage)_' ./cmd/brokerctl -update
-	go test -count=1 -run '^TestPage_' ./internal/msgtype -update
+	go test -count=1 -run '^TestPage_' ./internal/msgtype ./internal/rules -update
 
 vendor: ## internal/web/ui/vendor/preact.js from the npm packages of tools/dashboard: the only step of the dashboard that needs npm
 	cd tools/dashboard && npm ci --silent --no-audit --no-fund && npx esbuild vendor.js --bundle --minify --format=esm \
