@@ -15,7 +15,7 @@ import (
 var (
 	opens  = regexp.MustCompile(`^(?:message|enum|service|oneof) (\w+) {(})?$`)
 	called = regexp.MustCompile(`^rpc (\w+)\(`)
-	field  = regexp.MustCompile(`^(?:[\w.<>, ]+ )?(\w+) = \d+;`)
+	field  = regexp.MustCompile(`^(?:[\w.<>, ]+ )?(\w+) = \d+[ ;]`)
 )
 
 // comments returns the comments of the API's definitions, by the full name of what they describe. It
