@@ -1,5 +1,8 @@
 # `make help` lists the targets. CI (.ci/run) runs these same targets and nothing of its own.
 
+# Nothing compiled names the folder of this clone, so all clones share what is in the cache of Go.
+export GOFLAGS := $(GOFLAGS) -trimpath
+
 BIN     := bin
 TOOLS   := $(BIN)/tools
 # A new Go release means new tools: a linter built by an older Go refuses newer code.
