@@ -35,7 +35,7 @@ func (h *Hooks) OnCompleted(hooks ...func(tx *store.Tx, a directory.Agent) error
 }
 
 // OnEnd adds hooks that run in the same transaction when an agent fails or stops, and take what the
-// agent holds: Stopped tells the two apart. A hook returns what it has taken; the registry sets
+// agent holds: with Stopped a hook finds out which. A hook returns what it has taken; the registry sets
 // Loss.At. By then the agent's row says that it has ended.
 func (h *Hooks) OnEnd(hooks ...func(tx *store.Tx, a directory.Agent) ([]directory.Loss, error)) {
 	h.ended = append(h.ended, hooks...)
