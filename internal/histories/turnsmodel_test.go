@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/anishathalye/porcupine"
+
+	rules "brokerd/internal/model"
 )
 
 // A turnVerb is what is done with locks and tokens. A call that waits is two: it asks, and finds out how it stands.
@@ -142,7 +144,7 @@ func (t *turns) step(c turnCall, a turnAnswer) bool {
 		return true
 	case take:
 		if held < 0 {
-			if waits >= 0 || t.blocked(c.owner, c.ask, len(t.tickets)) {
+			if waits >= 0 || t.blocked(c.owner, c.ask) {
 				return false
 			}
 			t.grant(c.owner, c.ask, a.number)
@@ -150,7 +152,7 @@ func (t *turns) step(c turnCall, a turnAnswer) bool {
 		}
 		return held >= 0 && t.learn(&t.grants[held], a.number)
 	case busy:
-		return held < 0 && waits < 0 && t.blocked(c.owner, c.ask, len(t.tickets))
+		return held < 0 && waits < 0 && t.blocked(c.owner, c.ask)
 	case extend:
 		return t.holds(c) == a.done
 	case fenced:
@@ -197,7 +199,7 @@ func (t *turns) request(c turnCall, f fate) {
 	if i := at(t.aborted, c.owner, c.ask); i >= 0 { // nobody was told: its client asks anew
 		t.aborted = slices.Delete(t.aborted, i, i+1)
 	}
-	if !t.blocked(c.owner, c.ask, len(t.tickets)) {
+	if !t.blocked(c.owner, c.ask) {
 		t.grant(c.owner, c.ask, f.fence)
 	} else {
 		t.tickets = append(t.tickets, place{c.owner, c.ask, t.new(f.ticket), f.fence})
@@ -224,65 +226,33 @@ func (t *turns) grant(owner, ask int, fence int64) {
 
 // settle grants, in their order, the tickets that nobody is in the way of.
 func (t *turns) settle() {
-	for again := true; again && t.options == 0; {
-		again = false
-		for i, k := range t.tickets {
-			if !t.blocked(k.owner, k.ask, i) {
-				t.tickets = slices.Delete(t.tickets, i, i+1)
-				t.grant(k.owner, k.ask, k.fence)
-				again = true
-				break
-			}
+	for t.options == 0 {
+		i := t.queue().Next()
+		if i < 0 {
+			return
 		}
+		k := t.tickets[i]
+		t.tickets = slices.Delete(t.tickets, i, i+1)
+		t.grant(k.owner, k.ask, k.fence)
 	}
 }
 
-// blocked reports whether somebody is in the way of a request: a holder, or one of the first tickets, unless its owner waits for the requester.
-func (t *turns) blocked(owner, ask, first int) bool {
-	for _, g := range t.grants {
-		if g.owner != owner && t.menu.conflicts[ask][g.ask] {
-			return true
-		}
-	}
-	waiting, known := 0, false // those that wait for the owner, as bits
-	for _, k := range t.tickets[:first] {
-		if k.owner == owner || !t.menu.conflicts[ask][k.ask] {
-			continue
-		}
-		if !known {
-			waiting, known = t.waitingFor(owner), true
-		}
-		if waiting&(1<<k.owner) == 0 {
-			return true
-		}
-	}
-	return false
+// queue returns the grants and tickets with the rules of their order.
+func (t *turns) queue() *rules.Queue[place] {
+	return &rules.Queue[place]{Held: t.grants, Waiting: t.tickets, Owner: func(p place) int { return p.owner },
+		Conflicts: func(a, b place) bool { return t.menu.conflicts[a.ask][b.ask] }}
 }
 
-// waitingFor returns who waits for an owner, directly or not, as bits: behind its grants or its earlier tickets.
-func (t *turns) waitingFor(owner int) int {
-	found := 1 << owner
-	for more := true; more; {
-		more = false
-		for i, k := range t.tickets {
-			if found&(1<<k.owner) != 0 {
-				continue
-			}
-			waits := func(p place) bool { return found&(1<<p.owner) != 0 && t.menu.conflicts[k.ask][p.ask] }
-			if slices.ContainsFunc(t.grants, waits) || slices.ContainsFunc(t.tickets[:i], waits) {
-				found |= 1 << k.owner
-				more = true
-			}
-		}
-	}
-	return found &^ (1 << owner)
+// blocked reports whether a new request would wait.
+func (t *turns) blocked(owner, ask int) bool {
+	return !t.queue().Free(place{owner: owner, ask: ask}, len(t.tickets))
 }
 
 // untangle aborts the youngest ticket of a circle of holders that an owner is part of, until there is none. Where there are several
 // circles, any may be the first.
 func (t *turns) untangle(owner int) {
 	for t.options == 0 {
-		found := t.circles(owner)
+		found := t.queue().Cycles(owner)
 		if len(found) == 0 {
 			return
 		}
@@ -299,34 +269,6 @@ func (t *turns) untangle(owner int) {
 		t.aborted = append(t.aborted, t.tickets[i])
 		t.tickets = slices.Delete(t.tickets, i, i+1)
 	}
-}
-
-// circles returns the youngest ticket of every circle through an owner: each waits for a grant of the next.
-func (t *turns) circles(owner int) []int {
-	var found []int
-	var walk func(at, seen, youngest int)
-	walk = func(at, seen, youngest int) {
-		for i, k := range t.tickets {
-			if k.owner != at {
-				continue
-			}
-			for _, g := range t.grants {
-				if g.owner == at || !t.menu.conflicts[k.ask][g.ask] {
-					continue
-				}
-				last := max(youngest, i)
-				if g.owner == owner && !slices.Contains(found, last) {
-					found = append(found, last)
-				}
-				if seen&(1<<g.owner) == 0 {
-					walk(g.owner, seen|1<<g.owner, last)
-				}
-			}
-		}
-	}
-	walk(owner, 1<<owner, -1)
-	slices.Sort(found)
-	return found
 }
 
 // release ends what a call names, and returns how many paths were held and how many requests waited.

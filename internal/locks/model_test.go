@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"brokerd/internal/locks"
+	"brokerd/internal/model"
 )
 
 // An owner is an agent with a holder.
@@ -19,20 +20,19 @@ type request struct {
 	number int64 // the fence or the ticket
 }
 
-// A model is the rules of doc.go, written down with loops over everything.
-type model struct {
-	held  []*request // by fence
-	queue []*request // by ticket
+func newModel() model.Queue[*request] {
+	return model.Queue[*request]{
+		Owner: func(r *request) int { return r.owner.number() },
+		Conflicts: func(r, o *request) bool {
+			return !(r.shared && o.shared) && slices.ContainsFunc(r.paths, func(p locks.Path) bool {
+				return slices.ContainsFunc(o.paths, func(q locks.Path) bool { return locks.Overlaps(p, q) })
+			})
+		},
+	}
 }
 
-func (r *request) conflicts(o *request) bool {
-	if r.owner == o.owner || r.shared && o.shared {
-		return false
-	}
-	return slices.ContainsFunc(r.paths, func(p locks.Path) bool {
-		return slices.ContainsFunc(o.paths, func(q locks.Path) bool { return locks.Overlaps(p, q) })
-	})
-}
+// number is that of one of names with the holder "" or "h".
+func (o owner) number() int { return 2*slices.Index(names, o.agent) + len(o.holder) }
 
 // covers reports whether holding r is holding o.
 func (r *request) covers(o *request) bool {
@@ -55,98 +55,27 @@ func (r *request) same(o *request) bool {
 	return r.owner == o.owner && r.shared == o.shared && slices.Equal(r.names, o.names)
 }
 
-// waits reports whether one owner waits for another, directly or not: for what it holds, or behind a ticket of it.
-func (m *model) waits(from, to owner) bool {
-	seen := map[owner]bool{from: true}
-	for todo := []owner{from}; len(todo) > 0; todo = todo[1:] {
-		for i, t := range m.queue {
-			if t.owner != todo[0] {
-				continue
-			}
-			for _, next := range slices.Concat(m.held, m.queue[:i]) {
-				if !t.conflicts(next) {
-					continue
-				}
-				if next.owner == to {
-					return true
-				}
-				if !seen[next.owner] {
-					seen[next.owner] = true
-					todo = append(todo, next.owner)
-				}
-			}
-		}
-	}
-	return false
-}
-
-// obstacles returns who is in the way of a request.
-func (m *model) obstacles(r *request) []*request {
-	var found []*request
-	for _, h := range m.held {
-		if r.conflicts(h) {
-			found = append(found, h)
-		}
-	}
-	for _, t := range m.queue {
-		if t == r {
-			break
-		}
-		if r.conflicts(t) && !m.waits(t.owner, r.owner) {
-			found = append(found, t)
-		}
-	}
-	return found
-}
-
-// position counts the owners among the obstacles.
-func (m *model) position(r *request) int {
+// position counts the owners of the obstacles of a request behind the first tickets.
+func (c *comparison) position(r *request, first int) int {
 	owners := map[owner]bool{}
-	for _, o := range m.obstacles(r) {
+	for o := range c.model.Obstacles(r, first) {
 		owners[o.owner] = true
 	}
 	return len(owners)
 }
 
-// closes reports whether a ticket is part of a circle in which every ticket waits for a grant of the next one's owner and none is younger.
-func (m *model) closes(r *request) bool {
-	seen := map[owner]bool{}
-	todo := []*request{r}
-	for ; len(todo) > 0; todo = todo[1:] {
-		for _, h := range m.held {
-			if !todo[0].conflicts(h) {
-				continue
-			}
-			if h.owner == r.owner {
-				return true
-			}
-			if seen[h.owner] {
-				continue
-			}
-			seen[h.owner] = true
-			for _, t := range m.queue {
-				if t.owner == h.owner && (t.number < r.number || r.number == 0) {
-					todo = append(todo, t)
-				}
-			}
-		}
-	}
-	return false
+// closes reports whether a request would be the youngest in a cycle.
+func (c *comparison) closes(r *request) bool {
+	with := c.model
+	with.Waiting = append(slices.Clone(with.Waiting), r)
+	return slices.Contains(with.Cycles(r.owner.number()), len(c.model.Waiting))
 }
 
-// tangled reports whether there is a circle.
-func (m *model) tangled() bool { return slices.ContainsFunc(m.queue, m.closes) }
-
-// next returns the first ticket that nobody is in the way of, nil if there is none.
-func (m *model) next() *request {
-	for _, t := range m.queue {
-		if len(m.obstacles(t)) == 0 {
-			return t
-		}
-	}
-	return nil
+// tangled reports whether there is a cycle.
+func (c *comparison) tangled() bool {
+	return slices.ContainsFunc(c.model.Waiting, func(t *request) bool { return len(c.model.Cycles(t.owner.number())) > 0 })
 }
 
-func (m *model) leave(t *request) {
-	m.queue = slices.DeleteFunc(slices.Clone(m.queue), func(o *request) bool { return o == t })
+func (c *comparison) leave(t *request) {
+	c.model.Waiting = slices.DeleteFunc(slices.Clone(c.model.Waiting), func(o *request) bool { return o == t })
 }

@@ -14,6 +14,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 	"brokerd/internal/locks"
+	"brokerd/internal/model"
 )
 
 // TestQueue_AgreesWithTheModel asks for and releases whatever comes to mind, and compares who holds what and who waits behind how many with
@@ -22,7 +23,7 @@ func TestQueue_AgreesWithTheModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newDaemon(rt)
-		c := &comparison{rt: rt, w: w, o: w.operator(), agents: map[string]*agent{}}
+		c := &comparison{rt: rt, w: w, o: w.operator(), agents: map[string]*agent{}, model: newModel()}
 		for _, name := range names {
 			c.agents[name] = w.agent(name)
 		}
@@ -46,7 +47,7 @@ type comparison struct {
 	o      *agent
 	agents map[string]*agent
 	pool   []string
-	model  model
+	model  model.Queue[*request]
 	read   int // events that were read
 }
 
@@ -66,9 +67,7 @@ func (c *comparison) request() *request {
 	slices.Sort(r.names)
 	for _, name := range r.names {
 		p, err := locks.Parse(name, false)
-		if err != nil {
-			c.rt.Fatal(err)
-		}
+		apptest.NoError(c.rt, err)
 		r.paths = append(r.paths, p)
 	}
 	return r
@@ -84,7 +83,7 @@ func (c *comparison) acquire(*rapid.T) {
 	a := c.agents[r.owner.agent]
 	out, err := a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: r.names, Mode: mode, Holder: r.owner.holder, KeepTicket: keep})
 	if status.Code(err) == codes.Aborted {
-		if c.model.closes(r) {
+		if c.closes(r) {
 			c.read++
 			return
 		}
@@ -92,45 +91,45 @@ func (c *comparison) acquire(*rapid.T) {
 		for _, e := range c.w.Root().Events("lock.deadlock")[c.read:] { // its ticket is the newest of those that have ended
 			r.number = max(r.number, ticketOf(e))
 		}
-		c.model.queue = append(c.model.queue, r)
+		c.model.Waiting = append(c.model.Waiting, r)
 		c.settle()
-		if slices.Contains(c.model.queue, r) {
+		if slices.Contains(c.model.Waiting, r) {
 			c.rt.Fatalf("%v: %v, and there is no circle", r, err)
 		}
 		return
 	}
 	apptest.NoError(c.rt, err)
 	m := &c.model
-	if i := slices.IndexFunc(m.held, func(h *request) bool { return h.owner == r.owner && h.covers(r) }); i >= 0 {
+	if i := slices.IndexFunc(m.Held, func(h *request) bool { return h.owner == r.owner && h.covers(r) }); i >= 0 {
 		want(c.rt, "held already", out.Outcome, granted)
-		if !slices.ContainsFunc(m.held, func(h *request) bool { return h.number == out.Fence && h.owner == r.owner && h.covers(r) }) {
-			c.rt.Errorf("fence %d is not one of %v that covers %v", out.Fence, m.held, r.names)
+		if !slices.ContainsFunc(m.Held, func(h *request) bool { return h.number == out.Fence && h.owner == r.owner && h.covers(r) }) {
+			c.rt.Errorf("fence %d is not one of %v that covers %v", out.Fence, m.Held, r.names)
 		}
 		return
 	}
-	if i := slices.IndexFunc(m.queue, func(t *request) bool { return t.same(r) }); i >= 0 {
+	if i := slices.IndexFunc(m.Waiting, func(t *request) bool { return t.same(r) }); i >= 0 {
 		want(c.rt, "waits already", out.Outcome, queued)
-		want(c.rt, "ticket", out.Ticket, m.queue[i].number)
+		want(c.rt, "ticket", out.Ticket, m.Waiting[i].number)
 		return
 	}
-	position := m.position(r)
+	position := c.position(r, len(m.Waiting))
 	switch {
 	case position == 0:
 		want(c.rt, "free", out.Outcome, granted)
 		r.number = out.Fence
-		m.held = append(m.held, r)
+		m.Held = append(m.Held, r)
 	case !keep:
 		want(c.rt, "taken", out.Outcome, busy)
 		want(c.rt, "position", int(out.Position), position)
 		return
 	default:
-		if m.closes(r) {
+		if c.closes(r) {
 			c.rt.Errorf("%v waits in a circle: %v", r, out)
 		}
 		want(c.rt, "taken", out.Outcome, queued)
 		want(c.rt, "position", int(out.Position), position)
 		r.number = out.Ticket
-		m.queue = append(m.queue, r)
+		m.Waiting = append(m.Waiting, r)
 	}
 	c.settle()
 }
@@ -140,32 +139,33 @@ func (c *comparison) settle() {
 	m := &c.model
 	aborted := c.w.Root().Events("lock.deadlock")[c.read:]
 	for {
-		if m.tangled() {
+		if c.tangled() {
 			if len(aborted) == 0 {
 				c.rt.Fatalf("a circle stays: %v", m)
 			}
 			number := aborted[0]
-			i := slices.IndexFunc(m.queue, func(t *request) bool { return t.number == ticketOf(number) })
-			if i < 0 || !m.closes(m.queue[i]) {
+			i := slices.IndexFunc(m.Waiting, func(t *request) bool { return t.number == ticketOf(number) })
+			if i < 0 || !slices.Contains(m.Cycles(m.Waiting[i].owner.number()), i) {
 				c.rt.Fatalf("%v is not the youngest of a circle", number)
 			}
-			m.leave(m.queue[i])
+			c.leave(m.Waiting[i])
 			aborted = aborted[1:]
 			c.read++
 			continue
 		}
-		t := m.next()
-		if t == nil {
+		i := m.Next()
+		if i < 0 {
 			break
 		}
-		m.leave(t)
+		t := m.Waiting[i]
+		c.leave(t)
 		t.number = c.fenceOf(t.number)
-		m.held = append(m.held, t)
+		m.Held = append(m.Held, t)
 	}
 	if len(aborted) > 0 {
 		c.rt.Errorf("there was no circle: %v", aborted)
 	}
-	slices.SortFunc(m.held, func(a, b *request) int { return int(a.number - b.number) })
+	slices.SortFunc(m.Held, func(a, b *request) int { return int(a.number - b.number) })
 }
 
 // ticketOf is the ticket that an event of a deadlock is about: the youngest in its circle.
@@ -202,7 +202,7 @@ func (c *comparison) pick(t *rapid.T, list []*request) *request {
 }
 
 func (c *comparison) release(t *rapid.T) {
-	r := c.pick(t, c.model.held)
+	r := c.pick(t, c.model.Held)
 	a := c.agents[r.owner.agent]
 	want(c.rt, "released", int(a.release(r.number).Released), len(r.names))
 	c.drop(r)
@@ -210,14 +210,14 @@ func (c *comparison) release(t *rapid.T) {
 }
 
 func (c *comparison) drop(r *request) {
-	c.model.held = slices.DeleteFunc(slices.Clone(c.model.held), func(h *request) bool { return h == r })
+	c.model.Held = slices.DeleteFunc(slices.Clone(c.model.Held), func(h *request) bool { return h == r })
 }
 
 func (c *comparison) giveUp(t *rapid.T) {
-	r := c.pick(t, c.model.queue)
+	r := c.pick(t, c.model.Waiting)
 	a := c.agents[r.owner.agent]
 	apptest.Must(c.rt, a.ReleaseLocks, &pb.ReleaseLocksRequest{Tickets: []int64{r.number}})
-	c.model.leave(r)
+	c.leave(r)
 	c.settle()
 }
 
@@ -227,7 +227,7 @@ func (c *comparison) releaseSome(*rapid.T) {
 	name := who.names[0]
 	a := c.agents[who.owner.agent]
 	apptest.Must(c.rt, a.ReleaseLocks, &pb.ReleaseLocksRequest{Paths: []string{name}, Holder: who.owner.holder})
-	for _, r := range slices.Concat(c.model.held, c.model.queue) {
+	for _, r := range slices.Concat(c.model.Held, c.model.Waiting) {
 		i := slices.Index(r.names, name)
 		if r.owner != who.owner || i < 0 {
 			continue
@@ -236,7 +236,7 @@ func (c *comparison) releaseSome(*rapid.T) {
 		r.paths = slices.Delete(slices.Clone(r.paths), i, i+1)
 		if len(r.names) == 0 {
 			c.drop(r)
-			c.model.leave(r)
+			c.leave(r)
 		}
 	}
 	c.settle()
@@ -252,8 +252,8 @@ func (c *comparison) end(t *rapid.T) {
 	apptest.Must(c.rt, a.DeregisterAgent, &pb.DeregisterAgentRequest{})
 	apptest.Must(c.rt, a.RegisterAgent, &pb.RegisterAgentRequest{})
 	theirs := func(r *request) bool { return r.owner.agent == name }
-	c.model.held = slices.DeleteFunc(slices.Clone(c.model.held), theirs)
-	c.model.queue = slices.DeleteFunc(slices.Clone(c.model.queue), theirs)
+	c.model.Held = slices.DeleteFunc(slices.Clone(c.model.Held), theirs)
+	c.model.Waiting = slices.DeleteFunc(slices.Clone(c.model.Waiting), theirs)
 	c.settle()
 }
 
@@ -266,11 +266,11 @@ func (c *comparison) compare(*rapid.T) {
 	for _, k := range list.Tickets {
 		got = append(got, fmt.Sprint("waits ", k.Ticket, k.Agent, k.Holder, k.Paths, k.Mode == pb.LockMode_LOCK_MODE_SHARED, k.Position))
 	}
-	for _, h := range c.model.held {
+	for _, h := range c.model.Held {
 		wanted = append(wanted, fmt.Sprint("held ", h.number, h.owner.agent, h.owner.holder, h.names, h.shared))
 	}
-	for _, k := range c.model.queue {
-		wanted = append(wanted, fmt.Sprint("waits ", k.number, k.owner.agent, k.owner.holder, k.names, k.shared, c.model.position(k)))
+	for i, k := range c.model.Waiting {
+		wanted = append(wanted, fmt.Sprint("waits ", k.number, k.owner.agent, k.owner.holder, k.names, k.shared, c.position(k, i)))
 	}
 	if !slices.Equal(got, wanted) {
 		c.rt.Fatalf("the daemon has\n%s\nand the model\n%s", strings.Join(got, "\n"), strings.Join(wanted, "\n"))
