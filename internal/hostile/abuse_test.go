@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -58,9 +59,7 @@ const page = "../../docs/security.md"
 func TestAbuse_ThePageListsTheAttemptsOfTheTest(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, table, found := strings.Cut(string(text), "| attempt | answer |\n|---|---|\n| no credential on TCP")
 	table, _, ended := strings.Cut("| no credential on TCP"+table, "\n\n")
 	if !found || !ended {
@@ -111,11 +110,11 @@ func (w *world) abuses() []abuse {
 func (w *world) withoutRight() []abuse {
 	read := func(c *client) func(context.Context) error {
 		return func(ctx context.Context) error {
-			return fails(c.messages.ListMessages(ctx, &pb.ListMessagesRequest{}))
+			return apptest.Err(c.ListMessages(ctx, &pb.ListMessagesRequest{}))
 		}
 	}
 	sends := func(c *client, m ...*pb.Message) func(context.Context) error {
-		return func(ctx context.Context) error { return fails(c.messages.SendMessages(ctx, send(m...))) }
+		return func(ctx context.Context) error { return apptest.Err(c.SendMessages(ctx, send(m...))) }
 	}
 	halt := func(m *pb.Message) { m.Type = "halt" }
 	const (
@@ -128,20 +127,20 @@ func (w *world) withoutRight() []abuse {
 	return []abuse{
 		{credential, "unary", codes.Unauthenticated, "CREDENTIAL_REQUIRED", false, read(w.nameless)},
 		{credential, "stream", codes.Unauthenticated, "CREDENTIAL_REQUIRED", false, func(ctx context.Context) error {
-			return first(w.nameless.messages.Receive(ctx, &pb.ReceiveRequest{Follow: true}))
+			return first(w.nameless.Receive(ctx, &pb.ReceiveRequest{Follow: true}))
 		}},
 		{revoked, "its next call", codes.Unauthenticated, "CREDENTIAL_REVOKED", false, read(w.revoked)},
 		{revoked, "its open stream", codes.Unauthenticated, "CREDENTIAL_REVOKED", false, w.streamRevoked},
 		{another, "unary", codes.PermissionDenied, "CREDENTIAL_BOUND", false, read(w.impostor)},
 		{another, "stream", codes.PermissionDenied, "CREDENTIAL_BOUND", false, func(ctx context.Context) error {
-			return first(w.impostor.messages.Receive(ctx, &pb.ReceiveRequest{Follow: true}))
+			return first(w.impostor.Receive(ctx, &pb.ReceiveRequest{Follow: true}))
 		}},
 		{level, "observer sends", codes.PermissionDenied, "READ_ONLY", false, sends(w.observer, to("bob"))},
 		{level, "agent force-releases", codes.PermissionDenied, "OPERATOR_ONLY", false, func(ctx context.Context) error {
-			return fails(w.bob.locks.ForceReleaseLocks(ctx, &pb.ForceReleaseLocksRequest{Agent: "alice", Reason: "mine"}))
+			return apptest.Err(w.bob.ForceReleaseLocks(ctx, &pb.ForceReleaseLocksRequest{Agent: "alice", Reason: "mine"}))
 		}},
 		{level, "agent creates a session", codes.PermissionDenied, "OPERATOR_ONLY", false, func(ctx context.Context) error {
-			return fails(w.bob.sessions.CreateSession(ctx, &pb.CreateSessionRequest{Name: "mine"}))
+			return apptest.Err(w.bob.CreateSession(ctx, &pb.CreateSessionRequest{Name: "mine"}))
 		}},
 		{batch, "messages", codes.PermissionDenied, "NOT_A_DIRECTOR", false, func(ctx context.Context) error {
 			before, err := sentBy(ctx, w.bob)
@@ -156,10 +155,10 @@ func (w *world) withoutRight() []abuse {
 			return err
 		}},
 		{batch, "state", codes.PermissionDenied, "NOT_THE_OWNER", false, func(ctx context.Context) error {
-			err := fails(w.bob.state.TransactState(ctx, &pb.TransactStateRequest{Changes: []*pb.StateChange{
+			err := apptest.Err(w.bob.TransactState(ctx, &pb.TransactStateRequest{Changes: []*pb.StateChange{
 				put(&pb.PutStateRequest{Key: "bobs", Value: integer(1)}), put(&pb.PutStateRequest{Key: w.key, Value: integer(2)}),
 			}}))
-			if _, other := w.bob.state.GetState(ctx, &pb.GetStateRequest{Key: "bobs"}); status.Code(other) != codes.NotFound {
+			if _, other := w.bob.GetState(ctx, &pb.GetStateRequest{Key: "bobs"}); status.Code(other) != codes.NotFound {
 				return fmt.Errorf("the permitted item was applied: %w", other)
 			}
 			return err
@@ -176,25 +175,25 @@ func (w *world) ofOthers() []abuse {
 	return []abuse{
 		{session, "lock", codes.NotFound, "", false, func(ctx context.Context) error {
 			lock := &pb.ExplainRequest_Lock{Lock: fmt.Sprint(w.fence)}
-			return fails(w.stranger.admin.Explain(ctx, &pb.ExplainRequest{Subject: lock}))
+			return apptest.Err(w.stranger.Explain(ctx, &pb.ExplainRequest{Subject: lock}))
 		}},
 		{session, "token", codes.NotFound, "", false, func(ctx context.Context) error {
-			return fails(w.stranger.tokens.GetToken(ctx, &pb.GetTokenRequest{Type: "merge", Scope: "main"}))
+			return apptest.Err(w.stranger.GetToken(ctx, &pb.GetTokenRequest{Type: "merge", Scope: "main"}))
 		}},
 		{session, "key", codes.NotFound, "", false, func(ctx context.Context) error {
-			return fails(w.stranger.state.GetState(ctx, &pb.GetStateRequest{Key: w.key}))
+			return apptest.Err(w.stranger.GetState(ctx, &pb.GetStateRequest{Key: w.key}))
 		}},
 		{session, "history of a key", codes.NotFound, "", false, func(ctx context.Context) error {
-			return fails(w.stranger.state.ListStateHistory(ctx, &pb.ListStateHistoryRequest{Key: w.key}))
+			return apptest.Err(w.stranger.ListStateHistory(ctx, &pb.ListStateHistoryRequest{Key: w.key}))
 		}},
 		{session, "message", codes.NotFound, "", false, func(ctx context.Context) error {
-			return fails(w.stranger.messages.GetMessage(ctx, &pb.GetMessageRequest{Id: w.message}))
+			return apptest.Err(w.stranger.GetMessage(ctx, &pb.GetMessageRequest{Id: w.message}))
 		}},
 		{session, "ack", codes.NotFound, "", false, func(ctx context.Context) error {
-			return fails(w.stranger.messages.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{w.message}}))
+			return apptest.Err(w.stranger.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{w.message}}))
 		}},
 		{recipient, "agent", codes.NotFound, `alice`, false, func(ctx context.Context) error {
-			return fails(w.bob.messages.SendMessages(ctx, send(to("alcie"))))
+			return apptest.Err(w.bob.SendMessages(ctx, send(to("alcie"))))
 		}},
 	}
 }
@@ -207,7 +206,7 @@ func (w *world) malformed() []abuse {
 	)
 	message := func(variant, field string, change func(*pb.Message)) abuse {
 		return abuse{values, variant, codes.InvalidArgument, "messages[0]." + field, false, func(ctx context.Context) error {
-			return fails(w.bob.messages.SendMessages(ctx, send(to("alice", change))))
+			return apptest.Err(w.bob.SendMessages(ctx, send(to("alice", change))))
 		}}
 	}
 	ttl := func(d *durationpb.Duration) func(*pb.Message) { return func(m *pb.Message) { m.Ttl = d } }
@@ -221,7 +220,7 @@ func (w *world) malformed() []abuse {
 		message("control character in a line", "subject", func(m *pb.Message) { m.Subject = "a\x1b[2Jb" }),
 		message("control character in a name", "target.agent", func(m *pb.Message) { m.Target = to("al\nice").Target }),
 		{values, "empty id", codes.InvalidArgument, "id", false, func(ctx context.Context) error {
-			return fails(w.bob.messages.GetMessage(ctx, &pb.GetMessageRequest{}))
+			return apptest.Err(w.bob.GetMessage(ctx, &pb.GetMessageRequest{}))
 		}},
 		{values, "bad UTF-8", codes.InvalidArgument, "messages[0].subject", false, func(ctx context.Context) error {
 			request, err := proto.Marshal(send(to("alice", func(m *pb.Message) { m.Subject = "SUBJECT" })))
@@ -237,7 +236,7 @@ func (w *world) malformed() []abuse {
 		"right to left": "src/\u202ea.go", "NUL": "src/a\x00.go", "trailing dot": "src/a.", "trailing space": "src/a ",
 	} {
 		lock := func(ctx context.Context) error {
-			return fails(w.bob.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{path}}))
+			return apptest.Err(w.bob.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{path}}))
 		}
 		upload := func(ctx context.Context) error { return w.upload(ctx, w.bob, path, 1) }
 		list = append(list, abuse{names, "lock of " + variant, codes.InvalidArgument, "paths[0]", false, lock},
@@ -276,17 +275,17 @@ func (w *world) beyondLimits() []abuse {
 		large(abuse{attempt: quota, variant: "sends per second", code: codes.ResourceExhausted, has: "SEND_RATE",
 			retry: true}, w.cramped, sends, many),
 		{quota, "messages in a mailbox", codes.ResourceExhausted, "MAILBOX_FULL", true, func(ctx context.Context) error {
-			return fails(w.director.messages.Ask(ctx, &pb.AskRequest{Message: to("neighbour")}))
+			return apptest.Err(w.director.Ask(ctx, &pb.AskRequest{Message: to("neighbour")}))
 		}},
 		{quota, "waiters", codes.ResourceExhausted, "TOO_MANY_TICKETS", true, func(ctx context.Context) error {
 			request := &pb.AcquireLocksRequest{Paths: []string{"src/more"}, Wait: durationpb.New(time.Hour)}
-			return fails(w.cramped.locks.AcquireLocks(ctx, request))
+			return apptest.Err(w.cramped.AcquireLocks(ctx, request))
 		}},
 		{quota, "watches", codes.ResourceExhausted, "TOO_MANY_WATCHES", true, func(ctx context.Context) error {
-			return first(w.bob.state.WatchState(ctx, &pb.WatchStateRequest{}))
+			return first(w.bob.WatchState(ctx, &pb.WatchStateRequest{}))
 		}},
 		{quota, "streams of an agent", codes.ResourceExhausted, "TOO_MANY_STREAMS", true, func(ctx context.Context) error {
-			return first(w.stranger.state.WatchState(ctx, &pb.WatchStateRequest{}))
+			return first(w.stranger.WatchState(ctx, &pb.WatchStateRequest{}))
 		}},
 		{quota, "bytes", codes.ResourceExhausted, "ARTIFACTS_FULL", true, func(ctx context.Context) error {
 			return w.upload(ctx, w.cramped, "more.bin", 100)
@@ -308,38 +307,38 @@ func (w *world) outdated() []abuse {
 	)
 	return []abuse{
 		{stale, "fence", codes.FailedPrecondition, "FENCE_LOST", false, func(ctx context.Context) error {
-			lock, err := w.bob.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"docs/a.md"}})
+			lock, err := w.bob.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"docs/a.md"}})
 			if err == nil {
-				_, err = w.bob.locks.ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Fences: []int64{lock.Fence}})
+				_, err = w.bob.ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Fences: []int64{lock.Fence}})
 			}
 			if err != nil {
 				return err
 			}
 			ctx = metadata.AppendToOutgoingContext(ctx, "brokerd-fence", fmt.Sprint(lock.Fence))
-			return fails(w.bob.state.PutState(ctx, &pb.PutStateRequest{Key: "fenced", Value: integer(1)}))
+			return apptest.Err(w.bob.PutState(ctx, &pb.PutStateRequest{Key: "fenced", Value: integer(1)}))
 		}},
 		{stale, "fence of another session", codes.FailedPrecondition, "LOCK_LOST", false, func(ctx context.Context) error {
-			return fails(w.stranger.locks.ExtendLocks(ctx, &pb.ExtendLocksRequest{Fences: []int64{w.fence}}))
+			return apptest.Err(w.stranger.ExtendLocks(ctx, &pb.ExtendLocksRequest{Fences: []int64{w.fence}}))
 		}},
 		{stale, "claim id", codes.FailedPrecondition, "", false, func(ctx context.Context) error {
-			return fails(w.carol.messages.AckMessages(ctx, &pb.AckMessagesRequest{Ids: w.claims[:1]}))
+			return apptest.Err(w.carol.AckMessages(ctx, &pb.AckMessagesRequest{Ids: w.claims[:1]}))
 		}},
 		{request, "message", codes.AlreadyExists, "", false, func(ctx context.Context) error {
 			request := send(to("alice"))
 			request.RequestId = "b3c9a1e0-0000-4000-8000-000000000001"
-			if _, err := w.bob.messages.SendMessages(ctx, request); err != nil {
+			if _, err := w.bob.SendMessages(ctx, request); err != nil {
 				return err
 			}
 			request.Messages[0].Body = "other"
-			return fails(w.bob.messages.SendMessages(ctx, request))
+			return apptest.Err(w.bob.SendMessages(ctx, request))
 		}},
 		{compare, "put", codes.Aborted, "STATE_CHANGED", false, func(ctx context.Context) error {
-			key, err := w.alice.state.GetState(ctx, &pb.GetStateRequest{Key: w.key})
+			key, err := w.alice.GetState(ctx, &pb.GetStateRequest{Key: w.key})
 			if err != nil {
 				return err
 			}
 			request := &pb.PutStateRequest{Key: w.key, Value: integer(3), CompareRevision: proto.Int64(1)}
-			err = fails(w.alice.state.PutState(ctx, request))
+			err = apptest.Err(w.alice.PutState(ctx, request))
 			for _, detail := range status.Convert(err).Details() {
 				if info, ok := detail.(*errdetails.ErrorInfo); ok && info.Metadata["revision"] == fmt.Sprint(key.Entry.Revision) {
 					return err
@@ -362,15 +361,15 @@ func (w *world) listenEverywhere(ctx context.Context) error {
 }
 
 func (w *world) revoke(ctx context.Context, id string) error {
-	return fails(w.admin.credentials.RevokeCredential(ctx, &pb.RevokeCredentialRequest{Id: id}))
+	return apptest.Err(w.admin.RevokeCredential(ctx, &pb.RevokeCredentialRequest{Id: id}))
 }
 
 // streamRevoked returns the end of a stream whose credential is revoked meanwhile.
 func (w *world) streamRevoked(ctx context.Context) error {
 	id, secret := w.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "dave")
-	c := newClient(w.dial(w.tcp, party{secret: secret}))
+	c := newClient(w.t, w.dial(w.tcp, party{secret: secret}))
 	defer c.conn.Close()
-	stream, err := c.events.SubscribeEvents(ctx, &pb.SubscribeEventsRequest{})
+	stream, err := c.SubscribeEvents(ctx, &pb.SubscribeEventsRequest{})
 	if err == nil {
 		_, err = stream.Recv() // a progress mark: the stream is open
 	}
@@ -389,7 +388,7 @@ func (w *world) streamRevoked(ctx context.Context) error {
 
 // sentBy returns how many messages an agent has sent.
 func sentBy(ctx context.Context, c *client) (int, error) {
-	page, err := c.messages.ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT, PageSize: 1000})
+	page, err := c.ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT, PageSize: 1000})
 	return len(page.GetItems()), err
 }
 
@@ -402,5 +401,5 @@ func first[A any](stream grpc.ServerStreamingClient[A], err error) error {
 	if err != nil {
 		return err
 	}
-	return fails(stream.Recv())
+	return apptest.Err(stream.Recv())
 }

@@ -24,6 +24,7 @@ import (
 
 	"brokerd/cmd/brokerctl/authority"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // Limits of what the daemon may have in use when the attackers are gone.
@@ -40,13 +41,9 @@ func certified(t testing.TB) (args []string, clients *tls.Config) {
 	if err == nil {
 		_, err = a.Server([]string{"localhost", "127.0.0.1"}, authority.Term{Validity: time.Hour})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)
 	return []string{"--tls-cert", filepath.Join(dir, "server.pem"), "--tls-key", filepath.Join(dir, "server.key")},
@@ -138,7 +135,7 @@ func (s *target) bystander() *bystander {
 	s.t.Helper()
 	s.session(bystanders, &pb.SessionSettings{SendRate: proto.Float64(0), MailboxLimit: proto.Int64(0)})
 	b := &bystander{client: s.client(s.Address(), party{session: bystanders, agent: "bystander"})}
-	if _, err := b.agents.RegisterAgent(patient(s.t), &pb.RegisterAgentRequest{Lease: durationpb.New(week)}); err != nil {
+	if _, err := b.RegisterAgent(patient(s.t), &pb.RegisterAgentRequest{Lease: durationpb.New(week)}); err != nil {
 		s.t.Fatal(err)
 	}
 	return b
@@ -147,17 +144,17 @@ func (s *target) bystander() *bystander {
 // round sends, claims and acknowledges one message.
 func (b *bystander) round(ctx context.Context) error {
 	began := time.Now()
-	if _, err := b.messages.SendMessages(ctx, send(to("bystander"))); err != nil {
+	if _, err := b.SendMessages(ctx, send(to("bystander"))); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
-	got, err := b.messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{})
+	got, err := b.ClaimMessages(ctx, &pb.ClaimMessagesRequest{})
 	if err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
 	if len(got.Claims) != 1 {
 		return fmt.Errorf("claimed %d messages, want 1", len(got.Claims))
 	}
-	if _, err := b.messages.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{got.Claims[0].ClaimId}}); err != nil {
+	if _, err := b.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{got.Claims[0].ClaimId}}); err != nil {
 		return fmt.Errorf("ack: %w", err)
 	}
 	b.took = append(b.took, time.Since(began))
@@ -211,9 +208,7 @@ func TestBytes_TheDaemonServesOnAndFreesWhatAttackersUsed(t *testing.T) {
 			s := launch(t, clients, args...)
 			b := s.bystander()
 			for range 100 { // events for those who subscribe
-				if err := b.round(patient(t)); err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, b.round(patient(t)))
 			}
 			before := s.use()
 			stop := b.work(t)
@@ -231,9 +226,7 @@ func TestBytes_TheDaemonServesOnAndFreesWhatAttackersUsed(t *testing.T) {
 func (s *target) assail() {
 	s.t.Helper()
 	subscribe, err := proto.Marshal(&pb.SubscribeEventsRequest{AfterRevision: new(int64)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	var attackers sync.WaitGroup
 	for _, p := range s.transports() {
 		for _, a := range assaults(pb.EventService_SubscribeEvents_FullMethodName, subscribe) {
@@ -300,15 +293,11 @@ func (s *target) halfOpen(protocol string, beginnings ...string) {
 	s.t.Helper()
 	open, err := s.openHalf(protocol, beginnings...)
 	defer open.close()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	text, err := os.ReadFile(filepath.Join(s.Dir(), "operator.credential"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	operator := party{secret: strings.TrimSpace(string(text))}
-	if _, err := s.tcpClient(operator).admin.GetStatus(patient(s.t), &pb.GetStatusRequest{}); err != nil {
+	if _, err := s.tcpClient(operator).GetStatus(patient(s.t), &pb.GetStatusRequest{}); err != nil {
 		s.t.Errorf("with 1,000 half-open connections: %v", err)
 	}
 	b := s.browser(s.transports()[1], operator)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -47,9 +48,7 @@ func launch(t testing.TB, clients *tls.Config, args ...string) *target {
 	d := processtest.New(t, processtest.Build(t))
 	d.Args = append([]string{"--listen", "127.0.0.1:0"}, args...)
 	s := &target{Daemon: d, t: t, tls: clients}
-	if err := d.Start(patient(t)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Start(patient(t)))
 	s.meet()
 	if clients != nil {
 		s.tcp = s.tcp[len("tls://"):]
@@ -86,10 +85,8 @@ func (s *target) end() {
 // status returns what the daemon says about itself.
 func (s *target) status() *pb.GetStatusResponse {
 	s.t.Helper()
-	out, err := s.root.admin.GetStatus(patient(s.t), &pb.GetStatusRequest{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	out, err := s.root.GetStatus(patient(s.t), &pb.GetStatusRequest{})
+	apptest.NoError(s.t, err)
 	return out
 }
 
@@ -122,25 +119,14 @@ func (s *target) dial(address string, p party) *grpc.ClientConn {
 	}
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(with), grpc.WithPerRPCCredentials(p),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	return conn
 }
 
-// A client has the stubs of one connection.
+// A client is a caller over one connection.
 type client struct {
-	conn        *grpc.ClientConn
-	admin       pb.AdminServiceClient
-	agents      pb.AgentServiceClient
-	artifacts   pb.ArtifactServiceClient
-	credentials pb.CredentialServiceClient
-	events      pb.EventServiceClient
-	locks       pb.LockServiceClient
-	messages    pb.MessageServiceClient
-	sessions    pb.SessionServiceClient
-	state       pb.StateServiceClient
-	tokens      pb.TokenServiceClient
+	conn *grpc.ClientConn
+	*apptest.Actor
 }
 
 // tcpClient returns a client on loopback, until the end of the test.
@@ -153,17 +139,12 @@ func (s *target) client(address string, p party) *client {
 	s.t.Helper()
 	conn := s.dial(address, p)
 	s.t.Cleanup(func() { conn.Close() })
-	return newClient(conn)
+	return newClient(s.t, conn)
 }
 
-func newClient(conn *grpc.ClientConn) *client {
-	return &client{
-		conn: conn, admin: pb.NewAdminServiceClient(conn), agents: pb.NewAgentServiceClient(conn),
-		artifacts: pb.NewArtifactServiceClient(conn), credentials: pb.NewCredentialServiceClient(conn),
-		events: pb.NewEventServiceClient(conn), locks: pb.NewLockServiceClient(conn),
-		messages: pb.NewMessageServiceClient(conn), sessions: pb.NewSessionServiceClient(conn),
-		state: pb.NewStateServiceClient(conn), tokens: pb.NewTokenServiceClient(conn),
-	}
+func newClient(t testing.TB, conn *grpc.ClientConn) *client {
+	t.Helper()
+	return &client{conn, apptest.NewActor(t, conn, "")}
 }
 
 // operator returns a client of the Unix socket that may do everything.
@@ -175,12 +156,10 @@ func (s *target) operator(session string) *client {
 // issue returns the id and the secret of a new credential.
 func (s *target) issue(access pb.CredentialAccess, session, agent string) (id, secret string) {
 	s.t.Helper()
-	out, err := s.root.credentials.IssueCredential(patient(s.t), &pb.IssueCredentialRequest{
+	out, err := s.root.IssueCredential(patient(s.t), &pb.IssueCredentialRequest{
 		Access: access, Session: session, Agent: agent,
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	return out.Credential.Id, out.Secret
 }
 
@@ -189,10 +168,8 @@ func (s *target) agent(session, name string) *client {
 	s.t.Helper()
 	_, secret := s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, session, name)
 	c := s.tcpClient(party{secret: secret})
-	_, err := c.agents.RegisterAgent(patient(s.t), &pb.RegisterAgentRequest{Lease: durationpb.New(week)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := c.RegisterAgent(patient(s.t), &pb.RegisterAgentRequest{Lease: durationpb.New(week)})
+	apptest.NoError(s.t, err)
 	return c
 }
 
@@ -200,10 +177,5 @@ func (s *target) agent(session, name string) *client {
 func (s *target) session(name string, settings *pb.SessionSettings) {
 	s.t.Helper()
 	request := &pb.CreateSessionRequest{Name: name, Settings: settings}
-	if _, err := s.root.sessions.CreateSession(patient(s.t), request); err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, apptest.Err(s.root.CreateSession(patient(s.t), request)))
 }
-
-// fails leaves out the answer of a call.
-func fails[A any](_ A, err error) error { return err }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -111,9 +112,7 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 		})
 	}
 	subscribe, err := proto.Marshal(&pb.SubscribeEventsRequest{AfterRevision: new(int64)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, a := range assaults(pb.EventService_SubscribeEvents_FullMethodName, subscribe) {
 		for _, p := range w.transports() {
 			t.Run(a.name+"/"+p.name, func(t *testing.T) {
@@ -255,9 +254,7 @@ func (m *measurement) rounds() []time.Duration {
 	m.bystander.took = nil
 	runtime.GC()
 	for end := time.Now().Add(m.part); time.Now().Before(end); {
-		if err := m.bystander.round(patient(m.t)); err != nil {
-			m.t.Fatal(err)
-		}
+		apptest.NoError(m.t, m.bystander.round(patient(m.t)))
 	}
 	return m.bystander.took
 }

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -238,14 +239,12 @@ func branches(s *target) beginner {
 	schema.WriteString(`"l25":{"type":"integer"}}}`)
 	catalog := pb.NewCatalogServiceClient(s.root.conn)
 	request := &pb.RegisterMessageTypeRequest{Name: "branches", Title: "Branches", Schema: schema.String()}
-	if _, err := catalog.RegisterMessageType(patient(s.t), request); err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, apptest.Err(catalog.RegisterMessageType(patient(s.t), request)))
 	sender := s.agent("default", "sender")
 	message := send(to("sender", func(m *pb.Message) { m.Type, m.Payload = "branches", `"s"` }))
 	return func(ctx context.Context) (doer, error) {
 		return func(int, func()) string {
-			out, err := sender.messages.SendMessages(ctx, message)
+			out, err := sender.SendMessages(ctx, message)
 			if err != nil {
 				return err.Error()
 			}
@@ -297,9 +296,7 @@ func (g *glutton) attack(ctx context.Context, begin beginner) (got map[string]in
 func (s *target) resident(t testing.TB, field string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(text)
 	if found == nil {
 		t.Fatalf("no %s in %s", field, text)
@@ -407,17 +404,17 @@ func TestMemory_IdleAgentsOccupyLittle(t *testing.T) {
 	s.session("idle", &pb.SessionSettings{SendRate: proto.Float64(0)})
 	connect := func(i int) error {
 		c := s.client(s.Address(), party{session: "idle", agent: fmt.Sprintf("agent-%d", i)})
-		if err := fails(c.agents.RegisterAgent(patient(t), &pb.RegisterAgentRequest{})); err != nil {
+		if err := apptest.Err(c.RegisterAgent(patient(t), &pb.RegisterAgentRequest{})); err != nil {
 			return err
 		}
-		claims, err := c.messages.Claim(t.Context())
+		claims, err := c.Claim(t.Context())
 		if err != nil {
 			return err
 		}
 		if err := claims.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}); err != nil {
 			return err
 		}
-		return fails(claims.Recv())
+		return apptest.Err(claims.Recv())
 	}
 	errs := make(chan error)
 	for i := range idleAgents {
@@ -432,9 +429,7 @@ func TestMemory_IdleAgentsOccupyLittle(t *testing.T) {
 	large := to("sender", func(m *pb.Message) { m.Body = strings.Repeat("x", 64<<10) })
 	request, sender := send(slices.Repeat([]*pb.Message{large}, 32)...), s.agent("idle", "sender")
 	for range 32 {
-		if err := fails(sender.messages.SendMessages(patient(t), request)); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(sender.SendMessages(patient(t), request)))
 	}
 	peak := s.resident(t, "VmHWM")
 	t.Logf("%d idle agents: at most %d MiB", idleAgents, peak>>20)

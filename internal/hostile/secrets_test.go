@@ -29,23 +29,15 @@ func TestSecrets_NoOutputHasASecret(t *testing.T) {
 	s := launch(t, clients, append(files, "--metrics", "127.0.0.1:0", "--log-level", "debug",
 		"--traces", collector.Address(), "--sync", "normal")...)
 	operator, err := os.ReadFile(filepath.Join(s.Dir(), "operator.credential"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	key, err := os.ReadFile(files[3]) // the value of --tls-key
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	id, issued := s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "alice")
-	link, err := s.root.credentials.CreateLoginLink(patient(t),
+	link, err := s.root.CreateLoginLink(patient(t),
 		&pb.CreateLoginLinkRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR})
-	if err != nil {
-		t.Fatal(err)
-	}
-	login, err := s.tcpClient(party{}).credentials.Login(patient(t), &pb.LoginRequest{Secret: link.GetSecret()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	login, err := s.tcpClient(party{}).Login(patient(t), &pb.LoginRequest{Secret: link.GetSecret()})
+	apptest.NoError(t, err)
 	secrets := []string{
 		strings.TrimSpace(string(operator)), issued, strings.Split(string(key), "\n")[1], link.GetSecret(), login.GetToken(),
 	}
@@ -56,27 +48,21 @@ func TestSecrets_NoOutputHasASecret(t *testing.T) {
 		s.tcpClient(party{secret: issued, agent: "bob"}), s.tcpClient(party{secret: issued + "x"}),
 		s.tcpClient(party{secret: login.GetToken(), agent: "alice"}), s.tcpClient(party{secret: link.GetSecret()}),
 	} {
-		_, err := c.agents.RegisterAgent(patient(t), &pb.RegisterAgentRequest{})
+		_, err := c.RegisterAgent(patient(t), &pb.RegisterAgentRequest{})
 		if err == nil {
-			_, err = c.messages.SendMessages(patient(t), send(to("alice")))
+			_, err = c.SendMessages(patient(t), send(to("alice")))
 		}
 		written[fmt.Sprint("error ", i)] = fmt.Sprintf("%v %v", err, status.Convert(err).Details())
 	}
-	_, err = s.tcpClient(party{}).credentials.Login(patient(t), &pb.LoginRequest{Secret: link.GetSecret()})
+	_, err = s.tcpClient(party{}).Login(patient(t), &pb.LoginRequest{Secret: link.GetSecret()})
 	written["the error of a used link"] = fmt.Sprintf("%v %v", err, status.Convert(err).Details())
 	written["brokerctl"], written["ps"] = s.brokerctl(t, filepath.Dir(files[1]), issued)
-	if _, err := s.root.credentials.RevokeCredential(patient(t), &pb.RevokeCredentialRequest{Id: id}); err != nil {
-		t.Fatal(err)
-	}
-	events, err := s.root.events.ListEvents(patient(t), &pb.ListEventsRequest{PageSize: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(s.root.RevokeCredential(patient(t), &pb.RevokeCredentialRequest{Id: id})))
+	events, err := s.root.ListEvents(patient(t), &pb.ListEventsRequest{PageSize: 1000})
+	apptest.NoError(t, err)
 	written["events"] = events.String()
-	list, err := s.root.credentials.ListCredentials(patient(t), &pb.ListCredentialsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list, err := s.root.ListCredentials(patient(t), &pb.ListCredentialsRequest{})
+	apptest.NoError(t, err)
 	written["credentials"] = list.String()
 	written["metrics"] = s.metrics()
 	written["traces"] = fmt.Sprint(collector.Await(t, 1))
@@ -101,9 +87,7 @@ func TestSecrets_NoOutputHasASecret(t *testing.T) {
 func (s *target) brokerctl(t *testing.T, certificates, secret string) (output, processes string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "credential")
-	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(secret), 0o600))
 	program := filepath.Join(filepath.Dir(s.Program()), "brokerctl")
 	c := exec.CommandContext(patient(t), program, "--agent", "alice", "receive", "--follow")
 	c.Env = append(processtest.Environment(t), "BROKERD_ADDR=tls://"+s.tcp, "BROKERD_CREDENTIAL_FILE="+file,
@@ -114,15 +98,11 @@ func (s *target) brokerctl(t *testing.T, certificates, secret string) (output, p
 	if err == nil {
 		err = c.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	line := make([]byte, 1<<10)
 	n, readErr := stdout.Read(line) // the message that alice has sent to herself
 	list, err := exec.CommandContext(patient(t), "ps", "axww", "-o", "args").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_ = c.Process.Kill()
 	_ = c.Wait() // it was killed
 	if readErr != nil {
@@ -145,8 +125,6 @@ func (s *target) files() map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	return contents
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 const (
@@ -126,9 +127,7 @@ func (s *target) load(t testing.TB) *load {
 		for role, list := range map[string]*[]*client{"sender": &l.senders, "consumer": &l.consumers} {
 			c := s.client(s.Address(), party{session: soakSession, agent: fmt.Sprintf("%s-%d", role, i)})
 			request := &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(week)}
-			if _, err := c.agents.RegisterAgent(patient(t), request); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, apptest.Err(c.RegisterAgent(patient(t), request)))
 			*list = append(*list, c)
 		}
 	}
@@ -197,18 +196,18 @@ func (l *load) sendBatch(i, n int) error {
 			m.Payload = fmt.Sprintf(`{"at":%d,"pad":%q}`, time.Now().UnixNano(), pad)
 		}))
 	}
-	if _, err := c.messages.SendMessages(ctx, request); err != nil {
+	if _, err := c.SendMessages(ctx, request); err != nil {
 		return err
 	}
 	key := fmt.Sprintf("key-%d-%d", i, n%soakKeys)
-	if _, err := c.state.PutState(ctx, &pb.PutStateRequest{Key: key, Value: integer(int64(n))}); err != nil {
+	if _, err := c.PutState(ctx, &pb.PutStateRequest{Key: key, Value: integer(int64(n))}); err != nil {
 		return err
 	}
-	lock, err := c.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{key}})
+	lock, err := c.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{key}})
 	if err != nil {
 		return err
 	}
-	return fails(c.locks.ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Fences: []int64{lock.Fence}}))
+	return apptest.Err(c.ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Fences: []int64{lock.Fence}}))
 }
 
 // consume claims and acknowledges until everything is sent and nothing waits. It returns how old each
@@ -233,7 +232,7 @@ func (l *load) consumeBatch(i int) (took []time.Duration, err error) {
 	defer cancel()
 	c := l.consumers[i]
 	request := &pb.ClaimMessagesRequest{Max: 64, Wait: durationpb.New(200 * time.Millisecond)}
-	got, err := c.messages.ClaimMessages(ctx, request)
+	got, err := c.ClaimMessages(ctx, request)
 	if err != nil || len(got.Claims) == 0 {
 		return nil, err
 	}
@@ -241,7 +240,7 @@ func (l *load) consumeBatch(i int) (took []time.Duration, err error) {
 	for _, claim := range got.Claims {
 		ids = append(ids, claim.ClaimId)
 	}
-	if _, err := c.messages.AckMessages(ctx, &pb.AckMessagesRequest{Ids: ids}); err != nil {
+	if _, err := c.AckMessages(ctx, &pb.AckMessagesRequest{Ids: ids}); err != nil {
 		return nil, err
 	}
 	now := time.Now().UnixNano()
@@ -297,8 +296,6 @@ func (s *target) size(name string) float64 {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	t.Logf("written: %s", path)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // version1 is the protocol of HTTP/1.1 in TLS.
@@ -223,20 +224,14 @@ func (w *world) webAbuses() []webAbuse {
 // spentLogin returns the secret of a login link that was used, and its token, which is revoked.
 func (w *world) spentLogin() (link, token string) {
 	w.t.Helper()
-	ctx, all := patient(w.t), w.root.credentials
+	ctx, all := patient(w.t), w.root
 	created, err := all.CreateLoginLink(ctx,
 		&pb.CreateLoginLinkRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	apptest.NoError(w.t, err)
 	login, err := all.Login(ctx, &pb.LoginRequest{Secret: created.GetSecret()})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	apptest.NoError(w.t, err)
 	user := w.tcpClient(party{secret: login.GetToken()})
-	if _, err := user.credentials.Logout(ctx, &pb.LogoutRequest{}); err != nil {
-		w.t.Fatal(err)
-	}
+	apptest.NoError(w.t, apptest.Err(user.Logout(ctx, &pb.LogoutRequest{})))
 	return created.GetSecret(), login.GetToken()
 }
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/jsonform"
 )
 
@@ -108,17 +109,11 @@ func (s *target) routes() []webRoute {
 	}
 	c := s.browser(s.transports()[0], party{})
 	r, err := http.NewRequestWithContext(patient(s.t), http.MethodGet, c.base+"/v1/openapi.json", http.NoBody)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	answer, err := c.client.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	defer func() { _ = answer.Body.Close() }()
-	if err := json.NewDecoder(answer.Body).Decode(&description); err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, json.NewDecoder(answer.Body).Decode(&description))
 	inputs := map[string]protoreflect.MessageDescriptor{}
 	all := []webRoute{
 		{"GET", "/", nil}, {"GET", "/ui/{name}", nil}, {"GET", "/login", nil},

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A world is a daemon with the parties of the abuse table. All of them use loopback and credentials.
@@ -61,50 +62,48 @@ func newWorld(t testing.TB, args ...string) *world {
 	w.revoked = s.tcpClient(party{secret: secret})
 	for _, prepare := range []func(context.Context) error{
 		func(ctx context.Context) error {
-			return fails(w.revoked.agents.RegisterAgent(ctx, &pb.RegisterAgentRequest{}))
+			return apptest.Err(w.revoked.RegisterAgent(ctx, &pb.RegisterAgentRequest{}))
 		},
 		func(ctx context.Context) error { return w.revoke(ctx, id) }, w.possess, w.claim, w.fillMailbox, w.queue, w.watch,
 	} {
-		if err := prepare(patient(t)); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, prepare(patient(t)))
 	}
 	return w
 }
 
 // possess creates what other parties must not reach.
 func (w *world) possess(ctx context.Context) error {
-	sent, err := w.alice.messages.SendMessages(ctx, send(to("bob")))
+	sent, err := w.alice.SendMessages(ctx, send(to("bob")))
 	if err != nil {
 		return err
 	}
 	w.message = sent.Results[0].Id
-	_, err = w.alice.state.PutState(ctx, &pb.PutStateRequest{Key: w.key, Value: integer(1), Own: proto.Bool(true)})
+	_, err = w.alice.PutState(ctx, &pb.PutStateRequest{Key: w.key, Value: integer(1), Own: proto.Bool(true)})
 	if err != nil {
 		return err
 	}
 	hold := durationpb.New(week)
-	lock, err := w.alice.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"src/a.go"}, MaxHold: hold})
+	lock, err := w.alice.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"src/a.go"}, MaxHold: hold})
 	if err != nil {
 		return err
 	}
 	w.fence = lock.Fence
-	return fails(w.alice.tokens.AcquireToken(ctx, &pb.AcquireTokenRequest{Type: "merge", Scope: "main", MaxHold: hold}))
+	return apptest.Err(w.alice.AcquireToken(ctx, &pb.AcquireTokenRequest{Type: "merge", Scope: "main", MaxHold: hold}))
 }
 
 // claim makes carol claim a message twice. The first claim is stale.
 func (w *world) claim(ctx context.Context) error {
-	if _, err := w.alice.messages.SendMessages(ctx, send(to("carol"))); err != nil {
+	if _, err := w.alice.SendMessages(ctx, send(to("carol"))); err != nil {
 		return err
 	}
 	for i := range w.claims {
-		got, err := w.carol.messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(12 * time.Hour)})
+		got, err := w.carol.ClaimMessages(ctx, &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(12 * time.Hour)})
 		if err != nil {
 			return err
 		}
 		w.claims[i] = got.Claims[0].ClaimId
 		if i == 0 {
-			if _, err := w.carol.messages.ReleaseClaims(ctx, &pb.ReleaseClaimsRequest{Ids: w.claims[:1]}); err != nil {
+			if _, err := w.carol.ReleaseClaims(ctx, &pb.ReleaseClaimsRequest{Ids: w.claims[:1]}); err != nil {
 				return err
 			}
 		}
@@ -114,7 +113,7 @@ func (w *world) claim(ctx context.Context) error {
 
 // fillMailbox fills the mailbox of the neighbour and the artifacts of the session small.
 func (w *world) fillMailbox(ctx context.Context) error {
-	if _, err := w.cramped.messages.SendMessages(ctx, send(to("neighbour"))); err != nil {
+	if _, err := w.cramped.SendMessages(ctx, send(to("neighbour"))); err != nil {
 		return err
 	}
 	return w.upload(ctx, w.cramped, "full.bin", 1024)
@@ -122,7 +121,7 @@ func (w *world) fillMailbox(ctx context.Context) error {
 
 // queue makes the neighbour hold a folder, and the greatest number of requests wait for it.
 func (w *world) queue(ctx context.Context) error {
-	_, err := w.neighbour.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{
+	_, err := w.neighbour.AcquireLocks(ctx, &pb.AcquireLocksRequest{
 		Paths: []string{"src/"}, MaxHold: durationpb.New(week),
 	})
 	if err != nil {
@@ -130,7 +129,7 @@ func (w *world) queue(ctx context.Context) error {
 	}
 	held, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
-	stream, err := w.cramped.locks.Lock(held)
+	stream, err := w.cramped.Lock(held)
 	if err != nil {
 		return err
 	}
@@ -143,7 +142,7 @@ func (w *world) queue(ctx context.Context) error {
 		}
 	}
 	for {
-		status, err := w.director.admin.GetStatus(ctx, &pb.GetStatusRequest{})
+		status, err := w.director.GetStatus(ctx, &pb.GetStatusRequest{})
 		if err != nil || status.Tickets == 1000 {
 			return err
 		}
@@ -159,7 +158,7 @@ func (w *world) watch(ctx context.Context) error {
 		if i >= 100 {
 			c = w.admin
 		}
-		stream, err := c.state.WatchState(held, &pb.WatchStateRequest{})
+		stream, err := c.WatchState(held, &pb.WatchStateRequest{})
 		if err != nil {
 			return err
 		}
@@ -175,7 +174,7 @@ const week = 7 * 24 * time.Hour
 
 // upload uploads an artifact of a size.
 func (w *world) upload(ctx context.Context, c *client, name string, size int) error {
-	stream, err := c.artifacts.UploadArtifact(ctx)
+	stream, err := c.UploadArtifact(ctx)
 	if err != nil {
 		return err
 	}
@@ -188,7 +187,7 @@ func (w *world) upload(ctx context.Context, c *client, name string, size int) er
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	return fails(stream.CloseAndRecv())
+	return apptest.Err(stream.CloseAndRecv())
 }
 
 // send is a request with messages.
