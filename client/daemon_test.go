@@ -17,6 +17,7 @@ import (
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // stopTimeout is short: idle Send streams last until it is over, and cutting them off is a case of its own.
@@ -37,9 +38,7 @@ func newDaemon(t *testing.T) *daemon {
 func newDaemonWith(t *testing.T, clock clockwork.Clock) *daemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "brokerd") // short: the socket's path has a limit
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	d := &daemon{dir: dir, clock: clock}
 	d.start(t)
 	d.unlimit(t)
@@ -53,9 +52,7 @@ func newDaemonWith(t *testing.T, clock clockwork.Clock) *daemon {
 func (d *daemon) start(t *testing.T) {
 	t.Helper()
 	a, err := app.Start(context.Background(), app.Config{Dir: d.dir, Sync: "normal", Clock: d.clock, StopTimeout: stopTimeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	d.app = a
 }
 
@@ -63,9 +60,7 @@ func (d *daemon) start(t *testing.T) {
 func (d *daemon) unlimit(t *testing.T) {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.WithAddress(d.app.Addresses()[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer c.Close()
 	settings := &pb.SessionSettings{SendRate: proto.Float64(0)}
 	if _, err := c.Sessions().ConfigureSession(t.Context(), &pb.ConfigureSessionRequest{Settings: settings}); err != nil {
@@ -75,9 +70,7 @@ func (d *daemon) unlimit(t *testing.T) {
 
 func (d *daemon) stop(t *testing.T) {
 	t.Helper()
-	if err := d.app.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.app.Stop(context.Background()))
 }
 
 func (d *daemon) restart(t *testing.T) {
@@ -90,13 +83,9 @@ func (d *daemon) restart(t *testing.T) {
 func (d *daemon) agent(t *testing.T, name, role string) *client.Client {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.WithAddress(d.app.Addresses()[0]), client.WithAgent(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(c.Close)
-	if _, err := c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Role: role}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Role: role})))
 	return c
 }
 
@@ -114,9 +103,7 @@ func sendAll(t *testing.T, s *client.Sender, agent string, first, count int) []s
 		subjects = append(subjects, fmt.Sprintf("message %d", first+i))
 		messages = append(messages, to(agent, subjects[i]))
 	}
-	if _, err := s.SendBatch(t.Context(), messages); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(s.SendBatch(t.Context(), messages)))
 	return subjects
 }
 
@@ -127,9 +114,7 @@ func sentBy(t *testing.T, c *client.Client) []string {
 	request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT, PageSize: 1000}
 	for {
 		page, err := c.Messages().ListMessages(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		for _, item := range page.GetItems() {
 			subjects = append(subjects, item.GetMessage().GetSubject())
 		}
@@ -221,9 +206,7 @@ func TestWork_RestartOfTheBrokerLosesNothingAndNothingIsHandledTwiceAtOnce(t *te
 		next(t, some)
 	}
 	stop()
-	if err := next(t, done); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, done))
 	// The connection may still wait before its next attempt.
 	agent, err := worker.Agents().GetAgent(t.Context(), &pb.GetAgentRequest{}, grpc.WaitForReady(true))
 	if err != nil || agent.GetUnread() != 0 || agent.GetClaimable() != 0 {
@@ -242,14 +225,10 @@ func TestWork_DrainPutsBackWhatWasNotBegunUncounted(t *testing.T) {
 	r := next(t, w.begun)
 	w.stop()
 	r.give <- nil
-	if err := next(t, w.done); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, w.done))
 	// The other three can be claimed at once, in their first attempt.
 	claims, err := worker.Messages().ClaimMessages(t.Context(), &pb.ClaimMessagesRequest{Consumer: "next", Max: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var got []string
 	for _, c := range claims.GetClaims() {
 		if c.GetAttempt() != 1 {
@@ -298,9 +277,7 @@ func TestWork_ErrorsDecideWhatTheBrokerDoes(t *testing.T) {
 	ids := map[string]string{}
 	for subject := range states {
 		r, err := s.Send(t.Context(), to("worker", subject))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		ids[subject] = r.GetId()
 	}
 	w := work(t, worker, client.WorkOptions{Concurrency: 3})
@@ -316,14 +293,10 @@ func TestWork_ErrorsDecideWhatTheBrokerDoes(t *testing.T) {
 		}
 	}
 	w.stop()
-	if err := next(t, w.done); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, w.done))
 	for subject, want := range states {
 		m, err := writer.Messages().GetMessage(t.Context(), &pb.GetMessageRequest{Id: ids[subject]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if got := m.GetDeliveries()[0].GetState(); got != want {
 			t.Errorf("%s: %v, want %v", subject, got, want)
 		}
@@ -344,33 +317,23 @@ func TestClaimReply_AnswersAndFinishesAlthoughTheHandlersContextEnds(t *testing.
 	for n := range 50 {
 		question := to("builder", fmt.Sprint("question ", n))
 		answer, err := lead.Messages().Ask(t.Context(), &pb.AskRequest{Message: question})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if got, want := answer.GetReply().GetSubject(), "re: "+question.GetSubject(); got != want {
 			t.Fatalf("the reply is %q, not %q", got, want)
 		}
 		asked, err := lead.Messages().GetMessage(t.Context(), &pb.GetMessageRequest{Id: answer.GetId()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if state := asked.GetDeliveries()[0].GetState(); state != pb.DeliveryState_DELIVERY_STATE_ACKED {
 			t.Fatalf("question %d is %v after its reply", n, state)
 		}
 	}
 	stop()
-	if err := <-worked; err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, <-worked)
 	sent, err := lead.Messages().ListMessages(t.Context(), &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT, PageSize: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, item := range sent.GetItems() {
 		asked, err := lead.Messages().GetMessage(t.Context(), &pb.GetMessageRequest{Id: item.GetMessage().GetId()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if n := asked.GetDeliveries()[0].GetAttempts(); n != 0 {
 			t.Errorf("%s has %d failed attempts", item.GetMessage().GetSubject(), n)
 		}
@@ -445,9 +408,7 @@ func TestFollowEvents_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
 			for i := range 4 {
 				sendAll(t, s, "reader", i*50, 49)
 				r, err := s.Send(t.Context(), to("reader", "last"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, err)
 				last = r.GetRevision()
 				if i < 3 {
 					d.restart(t)
@@ -457,9 +418,7 @@ func TestFollowEvents_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
 			request := &pb.ListEventsRequest{UntilRevision: last, PageSize: 1000}
 			for {
 				page, err := writer.Events().ListEvents(t.Context(), request)
-				if err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, err)
 				for _, e := range page.GetEvents() {
 					want = append(want, e.GetRevision())
 				}

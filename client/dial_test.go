@@ -16,14 +16,13 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // sent returns what a call of the client carried.
 func sent(t *testing.T, f *fake, c *client.Client) metadata.MD {
 	t.Helper()
-	if _, err := c.Agents().Heartbeat(t.Context(), &pb.HeartbeatRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(c.Agents().Heartbeat(t.Context(), &pb.HeartbeatRequest{})))
 	return next(t, f.headers)
 }
 
@@ -53,9 +52,7 @@ func TestReadCredential_RefusesASecretOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "credential")
 	for _, secret := range []string{"ghp_ONE_LINE_SECRET", strings.Repeat("k", 44), strings.Repeat("k", 42) + "=", "two\nlines"} {
-		if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(file, []byte(secret), 0o600))
 		_, err := client.ReadCredential(file)
 		if err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: %v", secret, err)
@@ -67,22 +64,14 @@ func TestEnvironment_IsThatOfAPartOfTheProgram(t *testing.T) {
 	t.Parallel()
 	f, _ := newFake(t)
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "data", "endpoint"), []byte("unix://"+f.address+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Mkdir(filepath.Join(dir, "data"), 0o700))
+	apptest.NoError(t, os.WriteFile(filepath.Join(dir, "data", "endpoint"), []byte("unix://"+f.address+"\n"), 0o600))
 	variables := map[string]string{"BROKERD_DATA": "data", "BROKERD_AGENT": "a"} // relative to Dir
 	env := client.Environment{Getenv: func(name string) string { return variables[name] }, Dir: dir}
 	opts, err := env.Options()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	c, err := client.Dial(t.Context(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer c.Close()
 	wantHeaders(t, sent(t, f, c), map[string]string{"brokerd-agent": "a"})
 	paths, err := env.Paths("")
@@ -144,15 +133,11 @@ func TestFromEnvironment_TakesEverythingFromTheVariables(t *testing.T) {
 	f, _ := newFake(t)
 	credential := strings.Repeat("k", 42) + "A"
 	file := filepath.Join(t.TempDir(), "credential")
-	if err := os.WriteFile(file, []byte("  "+credential+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte("  "+credential+"\n"), 0o600))
 	setEnvironment(t, map[string]string{"BROKERD_ADDR": "unix://" + f.address, "BROKERD_SESSION": "s", "BROKERD_AGENT": "a",
 		"BROKERD_INCARNATION": "2", "BROKERD_CREDENTIAL_FILE": file})
 	c, err := client.FromEnvironment(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(c.Close)
 	wantHeaders(t, sent(t, f, c), map[string]string{
 		"brokerd-agent": "a", "brokerd-session": "s", "brokerd-incarnation": "2", "authorization": "Bearer " + credential})
@@ -179,16 +164,10 @@ func TestFromEnvironment_FindsTheLocalBrokerByItsEndpointFile(t *testing.T) {
 			if !strings.Contains(err.Error(), data) {
 				t.Fatalf("the folder is not named: %v", err)
 			}
-			if err := os.MkdirAll(data, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(data, "endpoint"), []byte("unix://"+f.address+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.MkdirAll(data, 0o700))
+			apptest.NoError(t, os.WriteFile(filepath.Join(data, "endpoint"), []byte("unix://"+f.address+"\n"), 0o600))
 			c, err := client.FromEnvironment(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			c.Close()
 		})
 	}
@@ -226,9 +205,7 @@ func TestDial_WithWaitOutlastsABrokerThatIsNotReadyYet(t *testing.T) {
 	}{"with": {[]client.Option{client.WithWait()}, true}, "without": {nil, false}} {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			server, done := grpc.NewServer(), make(chan error, 1)
 			go func() {
 				conn, err := l.Accept() // the first one gets nothing

@@ -17,6 +17,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // patience is how long a test waits for what should come at once.
@@ -72,9 +73,7 @@ type unaryCall struct {
 func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fake") // short: a socket's path has a limit
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	f := &fake{
 		address:  filepath.Join(dir, "s"),
@@ -90,9 +89,7 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 		over:     t.Context().Done(),
 	}
 	listener, err := net.Listen("unix", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	server := grpc.NewServer(grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window))
 	pb.RegisterMessageServiceServer(server, f)
 	pb.RegisterEventServiceServer(server, f)
@@ -108,9 +105,7 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 		}
 	})
 	c, err := client.Dial(t.Context(), append([]client.Option{client.WithAddress("unix://" + f.address)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return f, c
 }

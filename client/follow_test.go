@@ -10,6 +10,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // items is a page of mail that arrived at these revisions.
@@ -78,9 +79,7 @@ func (s *seen) want(t *testing.T, revisions ...int64) {
 
 func write[T any](t *testing.T, send func(T) error, page T) {
 	t.Helper()
-	if err := send(page); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, send(page))
 }
 
 func TestFollow_ResumesAfterTheLastPage(t *testing.T) {
@@ -150,9 +149,7 @@ func TestFollow_AsksTheBrokerForNoMoreThanTheLimit(t *testing.T) {
 	write(t, d.Send, items(3, 3))
 	d.end <- nil
 	s.want(t, 3)
-	if err := next(t, s.end); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, s.end))
 }
 
 func TestFollow_EndsWithTheContextAndWithALastingError(t *testing.T) {
@@ -162,9 +159,7 @@ func TestFollow_EndsWithTheContextAndWithALastingError(t *testing.T) {
 	s := followMail(ctx, c, client.FollowOptions{})
 	next(t, f.receives)
 	cancel()
-	if err := next(t, s.end); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, s.end))
 	s = followMail(t.Context(), c, client.FollowOptions{})
 	next(t, f.receives).end <- status.Error(codes.FailedPrecondition, "not registered")
 	wantCode(t, next(t, s.end), codes.FailedPrecondition)

@@ -17,6 +17,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // joinLease is the lease of the agents that join here.
@@ -84,9 +85,7 @@ func join(t *testing.T, c *client.Client, o client.JoinOptions) *joined {
 func (d *daemon) dial(t *testing.T, name string) *client.Client {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.WithAddress(d.app.Addresses()[0]), client.WithAgent(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -95,9 +94,7 @@ func (d *daemon) dial(t *testing.T, name string) *client.Client {
 func (d *daemon) agentOf(t *testing.T, name string) *pb.Agent {
 	t.Helper()
 	answer, err := d.dial(t, "").Agents().GetAgent(t.Context(), &pb.GetAgentRequest{Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return answer.GetAgent()
 }
 
@@ -110,9 +107,7 @@ func (d *daemon) expire(t *testing.T, clock *clockwork.FakeClock, name string) {
 	clock.Advance(joinLease + time.Second)
 	failures := client.EventOptions{Filter: &pb.EventFilter{Types: []string{"agent.failed"}}}
 	for e, err := range operator.FollowEvents(ctx, failures) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if slices.Contains(e.GetRelated(), name) {
 			return
 		}
@@ -188,9 +183,7 @@ func TestJoin_RegistersAgainAfterItsLeaseHasExpired(t *testing.T) {
 	j := join(t, d.dial(t, "a"), client.JoinOptions{})
 	next(t, j.registered)
 	before := j.Client()
-	if _, err := before.Locks().AcquireLocks(t.Context(), lockOf("x")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(before.Locks().AcquireLocks(t.Context(), lockOf("x"))))
 	d.expire(t, clock, "a")
 	j.pulse.beat(t, j.first)
 	if lost := next(t, j.registered).GetLosses(); len(lost) != 1 || lost[0].GetName() != "x" {
@@ -230,9 +223,7 @@ func TestJoin_RegistersAgainAfterTheBrokerHasForgottenIt(t *testing.T) {
 			for _, file := range files {
 				err = errors.Join(err, os.RemoveAll(file))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			d.start(t)
 		},
 	} {

@@ -14,6 +14,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // wantRefusal wants the error of one request, and the field at fault, if one is.
@@ -48,9 +49,7 @@ func release(t *testing.T, l *client.Locker, fence int64) {
 func listLocks(t *testing.T, c *client.Client) *pb.ListLocksResponse {
 	t.Helper()
 	list, err := c.Locks().ListLocks(t.Context(), &pb.ListLocksRequest{PageSize: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return list
 }
 
@@ -231,9 +230,7 @@ func TestLocker_RequestThatWasGivenUpStandsInNobodysWay(t *testing.T) {
 	first, second := newLocker(t, a), newLocker(t, b)
 	held := lockOf("x")
 	held.MaxHold = durationpb.New(7 * 24 * time.Hour)
-	if _, err := first.Acquire(t.Context(), held); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(first.Acquire(t.Context(), held)))
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := lockLater(ctx, second, patientLockOf("x"))
 	awaitTickets(t, a, 1)

@@ -14,6 +14,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestMember_EndsAsItsProgramSays(t *testing.T) {
@@ -41,9 +42,7 @@ func TestMember_EndsAsItsProgramSays(t *testing.T) {
 			d := newDaemon(t)
 			operator := d.dial(t, "")
 			j := join(t, d.dial(t, "a"), client.JoinOptions{})
-			if _, err := j.Client().Locks().AcquireLocks(t.Context(), lockOf("x")); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, apptest.Err(j.Client().Locks().AcquireLocks(t.Context(), lockOf("x"))))
 			if err := errors.Join(c.end(t.Context(), j), j.Close(t.Context())); err != nil { // the second end has no effect
 				t.Fatal(err)
 			}
@@ -71,9 +70,7 @@ func TestMember_TheEndOfTheConnectionEndsTheHeartbeats(t *testing.T) {
 	t.Parallel()
 	c := newDaemon(t).dial(t, "a")
 	j := &joined{}
-	if _, err := c.Join(t.Context(), nil, j.joining(client.JoinOptions{})); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(c.Join(t.Context(), nil, j.joining(client.JoinOptions{}))))
 	pause := next(t, j.pulse)
 	c.Close()
 	pause.end <- time.Time{} // TestMain finds its goroutine if it continues
@@ -229,16 +226,12 @@ func TestJoin_UnderAnotherProcessKeepsItsRegistration(t *testing.T) {
 	if pause := j.pulse.beat(t, j.first); pause.lasts != joinLease/3 || len(j.registered) > 0 {
 		t.Errorf("the next heartbeat is after %v; it was registered %d times", pause.lasts, len(j.registered))
 	}
-	if err := j.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, j.Close(t.Context()))
 	if a := d.agentOf(t, "a"); a.GetStoppedAt() != nil || parent.Do(t.Context(), ownHeartbeat(t.Context())) != nil {
 		t.Errorf("the registration of the other process has ended: %v", a)
 	}
 	second := join(t, d.dial(t, "a").AtIncarnation(1), client.JoinOptions{})
-	if err := parent.Deregister(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, parent.Deregister(t.Context(), ""))
 	second.first.end <- time.Time{}
 	if err := wantLost(t, second); client.Reason(err) != "AGENT_NOT_REGISTERED" {
 		t.Errorf("%v", err)

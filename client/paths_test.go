@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"brokerd/client"
+	"brokerd/internal/apptest"
 )
 
 // A tree is a folder with what tests put there.
@@ -21,9 +22,7 @@ func newTree(t *testing.T) tree {
 	t.Helper()
 	t.Setenv("BROKERD_ROOT", "")
 	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return tree{t, top}
 }
 
@@ -33,9 +32,7 @@ func (f tree) at(name string) string { return filepath.Join(f.top, name) }
 func (f tree) dir(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
-		if err := os.MkdirAll(f.at(name), 0o755); err != nil {
-			f.t.Fatal(err)
-		}
+		apptest.NoError(f.t, os.MkdirAll(f.at(name), 0o755))
 	}
 }
 
@@ -43,25 +40,19 @@ func (f tree) dir(names ...string) {
 func (f tree) file(name, text string) {
 	f.t.Helper()
 	f.dir(filepath.Dir(name))
-	if err := os.WriteFile(f.at(name), []byte(text), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
+	apptest.NoError(f.t, os.WriteFile(f.at(name), []byte(text), 0o644))
 }
 
 func (f tree) link(name, target string) {
 	f.t.Helper()
-	if err := os.Symlink(target, f.at(name)); err != nil {
-		f.t.Fatal(err)
-	}
+	apptest.NoError(f.t, os.Symlink(target, f.at(name)))
 }
 
 // paths are those for a working folder and a root, both within the tree; the root may be empty.
 func (f tree) paths(dir, root string) *client.Paths {
 	f.t.Helper()
 	p, err := client.NewPaths(f.at(dir), root)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	apptest.NoError(f.t, err)
 	return p
 }
 
@@ -168,9 +159,7 @@ func TestPaths_RootIsFoundInOrder(t *testing.T) {
 	}
 	t.Chdir(f.at("repo/x"))
 	p, err := client.NewPaths("", "..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	f.wantRoot(p, "repo")
 	f.wantPaths(p, map[string]string{"y/z": "x/y/z"})
 }

@@ -15,6 +15,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func message(subject string) *pb.Message { return &pb.Message{Subject: subject} }
@@ -93,9 +94,7 @@ func TestSender_EveryConcurrentSendGetsItsOwnResult(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := next(t, served); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, served))
 }
 
 func TestSender_SendsAgainWhatTheBrokenStreamLeftUnconfirmed(t *testing.T) {
@@ -131,9 +130,7 @@ func TestSender_SendsAgainWhatTheBrokenStreamLeftUnconfirmed(t *testing.T) {
 		t.Fatalf("sent again: %v", d)
 	}
 	second.send(t, confirm(message("b"), message("c"), message("d")))
-	if err := next(t, got); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, got))
 	if len(results) != 3 || results[0].GetId() != "id-a" || results[2].GetId() != "id-c" {
 		t.Fatalf("results: %v", results)
 	}
@@ -222,9 +219,7 @@ func TestSender_WindowBoundsWhatIsUnconfirmed(t *testing.T) {
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{Window: 2})
 	for _, subject := range []string{"a", "b"} {
-		if _, err := s.SendAsync(t.Context(), message(subject)); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(s.SendAsync(t.Context(), message(subject))))
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -247,9 +242,7 @@ func TestSender_WindowBoundsWhatIsUnconfirmed(t *testing.T) {
 	default:
 	}
 	stream.send(t, confirm(message("a")))
-	if err := next(t, waiting); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, waiting))
 	if d := stream.recv(t); d.GetMessages()[0].GetSubject() != "d" {
 		t.Fatalf("frame: %v", d)
 	}

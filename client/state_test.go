@@ -11,6 +11,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func (f *fake) WatchState(request *pb.WatchStateRequest, stream grpc.ServerStreamingServer[pb.WatchStateResponse]) error {
@@ -94,7 +95,5 @@ func TestWatchState_ResumesAfterTheLastRevision(t *testing.T) {
 
 func mustSend(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 }

@@ -15,6 +15,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -59,17 +60,13 @@ func workTasks(t *testing.T, c *client.Client, o client.TaskOptions) *taskHand {
 
 func create(t *testing.T, c *client.Client, tasks ...*pb.NewTask) {
 	t.Helper()
-	if _, err := c.Tasks().CreateTasks(t.Context(), &pb.CreateTasksRequest{Tasks: tasks}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(c.Tasks().CreateTasks(t.Context(), &pb.CreateTasksRequest{Tasks: tasks})))
 }
 
 func taskOf(t *testing.T, c *client.Client, id string) *pb.Task {
 	t.Helper()
 	answer, err := c.Tasks().GetTask(t.Context(), &pb.GetTaskRequest{Id: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return answer.GetTask()
 }
 
@@ -140,9 +137,7 @@ func TestWorkTasks_ALostClaimCancelsItsHandlerAndNoOther(t *testing.T) {
 		r := next(t, w.begun)
 		by[r.claim.Task.GetId()] = r
 	}
-	if _, err := worker.Tasks().CancelTask(t.Context(), &pb.CancelTaskRequest{Id: "a"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(worker.Tasks().CancelTask(t.Context(), &pb.CancelTaskRequest{Id: "a"})))
 	next(t, by["a"].ctx.Done())
 	wantIs(t, context.Cause(by["a"].ctx), client.ErrClaimLost)
 	if err := by["b"].ctx.Err(); err != nil {
@@ -223,9 +218,7 @@ func TestWorkTasks_ResumesTheTasksThatTheAgentHolds(t *testing.T) {
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	create(t, worker, &pb.NewTask{Id: "held", Title: "Held"}, &pb.NewTask{Id: "urgent", Title: "Urgent", Priority: 10})
-	if _, err := worker.Tasks().ClaimTask(t.Context(), &pb.ClaimTaskRequest{Id: "held"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(worker.Tasks().ClaimTask(t.Context(), &pb.ClaimTaskRequest{Id: "held"})))
 	w := workTasks(t, worker, client.TaskOptions{Resume: true})
 	for _, want := range []string{"held", "urgent"} {
 		r := next(t, w.begun)
@@ -255,9 +248,7 @@ func TestWorkTasks_AnErrorThatNoRetryHealsEndsIt(t *testing.T) {
 	create(t, worker, &pb.NewTask{Id: "a", Title: "A"})
 	w := workTasks(t, worker, client.TaskOptions{Concurrency: 2})
 	r := next(t, w.begun)
-	if _, err := worker.Agents().DeregisterAgent(t.Context(), &pb.DeregisterAgentRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(worker.Agents().DeregisterAgent(t.Context(), &pb.DeregisterAgentRequest{})))
 	wantCode(t, next(t, w.done), codes.FailedPrecondition)
 	wantIs(t, context.Cause(r.ctx), client.ErrClaimLost)
 }
@@ -266,18 +257,12 @@ func TestWorkTasks_AnErrorThatNoRetryHealsEndsIt(t *testing.T) {
 func TestWorkTasks_KillsOfTheBrokerLoseNoTaskAndRepeatNone(t *testing.T) {
 	t.Parallel()
 	d := processtest.New(t, processtest.Build(t))
-	if err := d.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Start(t.Context()))
 	agent := func(name string) *client.Client {
 		c, err := client.Dial(t.Context(), client.WithAddress(d.Address()), client.WithAgent(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		t.Cleanup(c.Close)
-		if _, err := c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{})))
 		return c
 	}
 	const count = 90
@@ -312,9 +297,7 @@ func TestWorkTasks_KillsOfTheBrokerLoseNoTaskAndRepeatNone(t *testing.T) {
 		times[next(t, handled)]++
 		if n%(count/4) == 0 && n < count {
 			d.Kill()
-			if err := d.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, d.Start(t.Context()))
 		}
 	}
 	for _, task := range tasks {

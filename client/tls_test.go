@@ -30,9 +30,7 @@ func newCA(t *testing.T, server time.Duration) *ca {
 	if err == nil {
 		_, err = a.Server([]string{"127.0.0.1"}, authority.Term{Validity: server})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return &ca{a, t, dir}
 }
 
@@ -42,9 +40,7 @@ func (c *ca) file(name string) string { return filepath.Join(c.dir, name) }
 func (c *ca) agent(name string, validity time.Duration) client.TLS {
 	c.t.Helper()
 	issued, err := c.Agent("default", name, authority.Term{Validity: validity})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	apptest.NoError(c.t, err)
 	return client.TLS{CA: c.file("ca.pem"), Cert: issued.File, Key: issued.Key}
 }
 
@@ -79,9 +75,7 @@ func TestDial_SpeaksTLS(t *testing.T) {
 	own := c.agent("a", time.Hour)
 	setEnvironment(t, map[string]string{"BROKERD_ADDR": where, "BROKERD_TLS_CA": own.CA, "BROKERD_TLS_CERT": own.Cert, "BROKERD_TLS_KEY": own.Key})
 	dialled, err := client.FromEnvironment(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer dialled.Close()
 	if _, err := dialled.Agents().Heartbeat(t.Context(), &pb.HeartbeatRequest{}); err != nil {
 		t.Errorf("from the environment: %v", err)

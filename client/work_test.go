@@ -14,6 +14,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 type claimStream = bidi[pb.ClaimRequest, pb.ClaimResponse]
@@ -148,9 +149,7 @@ func TestWork_WhatTheHandlerReturnsDecides(t *testing.T) {
 			settled(t, s, "1.1")
 			w.stop()
 			closed(t, s)
-			if err := next(t, w.done); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, next(t, w.done))
 		})
 	}
 }
@@ -198,9 +197,7 @@ func TestWork_RevokedClaimCancelsItsHandlerAndNoOther(t *testing.T) {
 		ClaimIds: []string{"1.1"}, Reason: pb.RevokeReason_REVOKE_REASON_EXPIRED}}})
 	next(t, by["1.1"].ctx.Done())
 	wantIs(t, context.Cause(by["1.1"].ctx), client.ErrClaimLost)
-	if err := by["2.1"].ctx.Err(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, by["2.1"].ctx.Err())
 	// The lost one is not settled: the next frame is about the other.
 	by["2.1"].give <- nil
 	if frame := s.recv(t); !slices.Equal(frame.GetAcks(), []string{"2.1"}) || len(frame.GetNacks()) > 0 {
@@ -343,9 +340,7 @@ func TestWork_EndOfContextGivesBackWhatWasNotBegunAndSettlesWhatRan(t *testing.T
 	default:
 	}
 	call.answer <- nil
-	if err := next(t, w.done); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, w.done))
 }
 
 func TestWork_DrainTimeoutCancelsHandlersAndGivesTheirMessagesBack(t *testing.T) {
@@ -364,9 +359,7 @@ func TestWork_DrainTimeoutCancelsHandlersAndGivesTheirMessagesBack(t *testing.T)
 		t.Fatalf("released: %v", ids)
 	}
 	release.answer <- nil
-	if err := next(t, w.done); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, next(t, w.done))
 }
 
 func TestWork_RefusedCallIsRepeatedForEachClaimAlone(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 func TestAdminBackup_WritesAFileThatRestores(tt *testing.T) {
@@ -30,9 +31,7 @@ func TestAdminBackup_WritesAFileThatRestores(tt *testing.T) {
 	}
 	made := fields(t, "admin", "backup", "brokerd.tar", "--force", "-o", "json")
 	file, err := os.ReadFile(t.path("brokerd.tar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if text, ok := made["sha256"].(string); !ok || len(text) != 64 {
 		t.Errorf("%v", made)
 	}

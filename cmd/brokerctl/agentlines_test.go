@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestReports_AreReadFromLines(t *testing.T) {
@@ -72,9 +73,7 @@ func TestReports_LinesComeWholeOrInPieces(t *testing.T) {
 			return false
 		}}
 		for rest := []byte(text); len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			if _, err := l.Write(rest[:min(size, len(rest))]); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, apptest.Err(l.Write(rest[:min(size, len(rest))])))
 		}
 		if err := l.flush(); err != nil || taken != 3 || out.String() != "a\nb{r}\n\n{x}\n" {
 			t.Errorf("in pieces of %d: %d reports, %q, %v", size, taken, out.String(), err)
@@ -95,9 +94,7 @@ func TestReports_LinesComeWholeOrInPieces(t *testing.T) {
 // The page describes every field, and its examples are understood.
 func TestReports_AreAsThePageDescribesThem(t *testing.T) {
 	text, err := os.ReadFile("../../docs/agents-run.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, examples, _ := strings.Cut(string(text), "```json\n")
 	examples, _, _ = strings.Cut(examples, "```")
 	n := 0

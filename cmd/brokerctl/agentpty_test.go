@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"brokerd/internal/apptest"
 )
 
 // A tmuxWindow is a terminal that a test uses as a person does.
@@ -87,9 +89,7 @@ func TestAgentRunPTY_APersonCanWorkAndMailIsTypedBetweenTheirLines(tt *testing.T
 	startBroker(t)
 	register(t, "lead/lead")
 	noticed, settings := pipe(t), filepath.Join(t.TempDir(), "bashrc")
-	if err := os.WriteFile(settings, []byte("PS1='ready> '\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(settings, []byte("PS1='ready> '\n"), 0o600))
 	w := openWindow(t, `before=$(stty -g)
 		brokerctl agent run --agent builder-1 --pty --wake 'echo > `+noticed+`' --wake-text 'echo mail-$((1+1))' \
 			-- bash --rcfile `+settings+`
@@ -163,9 +163,7 @@ func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(tt *testing.T) {
 func processID(t testing.TB, path string) (id int) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, digit := range strings.TrimSpace(string(text)) {
 		id = 10*id + int(digit-'0')
 	}
@@ -174,9 +172,7 @@ func processID(t testing.TB, path string) (id int) {
 
 func kill(t testing.TB, process int, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(process, s); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, syscall.Kill(process, s))
 }
 
 func TestAgentRunPTY_WorksWithoutATerminal(tt *testing.T) {
@@ -204,17 +200,11 @@ func TestAgentRunPTY_WorksWithoutATerminal(tt *testing.T) {
 func TestPseudoTerminal_PassesOnWhatWasWrittenBeforeItsTimeWasOver(t *testing.T) {
 	var out strings.Builder
 	p, err := openPseudoTerminal(strings.NewReader(""), &out, &typist{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer p.close()
-	if _, err := p.inner.WriteString("rest"); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(p.inner.WriteString("rest")))
 	c, err := p.outer.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if err := c.Control(func(fd uintptr) { // the kernel passes on later what was written
 		output := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if n, err := unix.Poll(output, int(patience.Milliseconds())); n != 1 {
@@ -223,9 +213,7 @@ func TestPseudoTerminal_PassesOnWhatWasWrittenBeforeItsTimeWasOver(t *testing.T)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.outer.SetDeadline(time.Now().Add(-time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.outer.SetDeadline(time.Now().Add(-time.Second)))
 	p.copyOutput()
 	if out.String() != "rest" {
 		t.Errorf("passed on: %q", out.String())

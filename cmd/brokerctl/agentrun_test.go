@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/internal/apptest"
 )
 
 func TestAgentRun_ReportsBecomeCallsAndTheRestPassesThrough(tt *testing.T) {
@@ -32,9 +34,7 @@ printf end; exit 3`
 		done <- t.invoke(t.Context(), "", nil, "agent", "run", "--agent", "builder-1", "--role", "builder", "--deregister", "--", "sh", "-c", asShell(script))
 	}()
 	shown, err := os.ReadFile(seen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	agent := at(t, decode(t, string(shown)), "agent").(map[string]any)
 	for field, want := range map[string]any{
 		"status": "active", "task_id": "t1", "progress": json.Number("0.4"), "role": "builder", "lease": "1m30s", "incarnation": json.Number("1"),
@@ -74,12 +74,8 @@ func TestAgentRun_LinesOfEarlierToolsWorkLiterally(tt *testing.T) {
 	must0(t, "--agent", "lead", "channel", "subscribe", "event/artifact_shared")
 	t.Chdir(t.TempDir())
 	path := filepath.Join("shared", "context", "architecture")
-	if err := os.MkdirAll(t.path(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(t.path(path), "api-spec.yaml"), []byte("openapi: 3.1.0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(t.path(path), 0o700))
+	apptest.NoError(t, os.WriteFile(filepath.Join(t.path(path), "api-spec.yaml"), []byte("openapi: 3.1.0\n"), 0o600))
 	seen, resume := pipe(t), pipe(t)
 	script := `cat <<'LINES'
 {"type": "status", "message": "Starting API design", "progress": 0.1}
@@ -99,9 +95,7 @@ LINES`
 		done <- t.invoke(t.Context(), "", nil, "agent", "run", "--agent", "architect", "--role", "architect", "--", "sh", "-c", asShell(script))
 	}()
 	shown, err := os.ReadFile(seen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	agent := decode(t, string(shown))
 	if at(t, agent, "agent", "activity") != "waiting for agent_researcher_001: Need database recommendations" || at(t, agent, "agent", "progress") != json.Number("0.1") {
 		t.Errorf("%v", agent)
@@ -130,9 +124,7 @@ LINES`
 	if got := ctl(t, "blocker", "list", "-o", "json"); got.out != "" {
 		t.Errorf("the blocker is still open: %s", got.out)
 	}
-	if err := os.WriteFile(resume, []byte("go\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(resume, []byte("go\n"), 0o600))
 	got := <-done
 	if got.code != 0 || got.out != "go\n" || !strings.Contains(got.err, "the artifact is not uploaded: open missing.yaml") {
 		t.Errorf("%+v", got)
@@ -227,9 +219,7 @@ echo '{"type":"complete","summary":"all done"}'; echo > `+reported+`
 cat `+goOn)
 	resume := func() {
 		t.Helper()
-		if err := os.WriteFile(goOn, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(goOn, nil, 0o600))
 	}
 	stop()
 	resume()
@@ -270,9 +260,7 @@ func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Chdir(root) // which is no repository, so it is the root
 	t.Setenv("BROKERD_ROLE", "of the caller")
 	register(t, "lead/lead", "plain")

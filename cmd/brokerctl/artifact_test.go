@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 func TestArtifact_FilesAreSharedWithVersions(tt *testing.T) {
@@ -18,12 +20,8 @@ func TestArtifact_FilesAreSharedWithVersions(tt *testing.T) {
 	file := filepath.Join("docs", "plan.md")
 	write := func(text string) {
 		t.Helper()
-		if err := os.MkdirAll(t.path("docs"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(t.path(file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.MkdirAll(t.path("docs"), 0o700))
+		apptest.NoError(t, os.WriteFile(t.path(file), []byte(text), 0o600))
 	}
 	write("one\n")
 	if got := must0(t, "--agent", "a", "artifact", "upload", file, "--description", "the plan", "--task", "t1", "--label", "stage=draft"); got != "uploaded docs/plan.md@1 (4 B)\n" {
@@ -109,9 +107,7 @@ func TestSend_LargePayloadFitsItsTypeAndKeepsItsBytes(tt *testing.T) {
 	must0(t, "session", "configure", "--payload-limit", "10240", "--invalid-payloads", "refuse")
 	file := filepath.Join(t.TempDir(), "task.json")
 	content := "\n " + `{"task_id":"t1","title":"` + strings.Repeat("x", 12<<10) + `"}` + "\n\n"
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 	must0(t, "type", "register", "task_plan", "--schema", `{"required":["task_id"]}`)
 	args := []string{"--agent", "lead", "send", "a", "The task", "--type", "task_plan"}
 	must0(t, append(args, "--payload", "@"+file)...)
@@ -135,9 +131,7 @@ func TestSend_LargePayloadArrivesAsArtifact(tt *testing.T) {
 	must0(t, "session", "configure", "--payload-limit", "10240")
 	file := filepath.Join(t.TempDir(), "big plan.json")
 	content := `{"text":"` + strings.Repeat("x", 12<<10) + `"}`
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 	got := t.invoke(t.Context(), "", nil, "--agent", "lead", "send", "a", "The plan", "--payload", "@"+file, "--task", "t1")
 	if got.code != 0 || !strings.Contains(got.err, "it is the artifact payloads/big_plan.json@1, and the message has a reference to it") {
 		t.Fatalf("%+v", got)

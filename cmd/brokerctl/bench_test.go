@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -50,9 +51,7 @@ func TestBench_LeavesTheUsersBrokerAlone(tt *testing.T) {
 	cmd.Env = append(program(t), "PATH="+filepath.Dir(brokerd)+":"+t.Getenv("PATH"))
 	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "BROKERD_DATA=") })
 	secret := filepath.Join(t.TempDir(), "secret") // of another broker
-	if err := os.WriteFile(secret, []byte(strings.Repeat("x", 43)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(secret, []byte(strings.Repeat("x", 43)), 0o600))
 	cmd.Env = append(cmd.Env, "BROKERD_CREDENTIAL_FILE="+secret, "BROKERD_AGENT=builder-1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\npipelined ") {

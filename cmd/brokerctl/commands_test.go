@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 func TestSend_CarriesAllThatIsGiven(tt *testing.T) {
@@ -15,9 +17,7 @@ func TestSend_CarriesAllThatIsGiven(tt *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	file := filepath.Join(t.TempDir(), "payload.json")
-	if err := os.WriteFile(file, []byte(`{"n": 1152921504606846977, "x": 1.0}`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(`{"n": 1152921504606846977, "x": 1.0}`+"\n"), 0o600))
 	got := t.invoke(t.Context(), "from standard input\n", nil, "--agent", "lead", "send", "builder-1", "Subject", "--body", "-", "--payload", "@"+file,
 		"--type", "clarification", "--priority", "critical", "--thread", "T", "--correlation", "C", "--task", "K", "--channel", "ops",
 		"--label", "a=1=2", "--file", "x/y.go:42", "--file", "z", "--artifact", "spec", "--ttl", "90m", "--ordering-key", "O", "--max-attempts", "7", "-o", "json")

@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/validate"
 )
 
 // configure writes a .brokerd.yaml to the working folder.
 func configure(t *shell, text string) {
 	t.Helper()
-	if err := os.WriteFile(t.path(configFile), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(t.path(configFile), []byte(text), 0o600))
 }
 
 func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(tt *testing.T) {
@@ -26,9 +25,7 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(tt *testing.T
 	configure(t, "agents: {file-1: }\nsession: website\noutput: json\n")
 	dir := t.dir
 	below := filepath.Join(dir, "a", "b")
-	if err := os.MkdirAll(below, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(below, 0o700))
 	t.Chdir(below)
 	file := filepath.Join(dir, configFile)
 	check := func(agent any, agentFrom, session, sessionFrom string, args ...string) {

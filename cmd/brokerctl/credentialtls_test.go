@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // certificateFiles returns the contents of all files below a folder. Keys and folders must be
@@ -41,9 +42,7 @@ func certificateFiles(t testing.TB, dir string) map[string]string {
 		files[name] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return files
 }
 
@@ -54,9 +53,7 @@ func parseCertificate(t testing.TB, text string) *x509.Certificate {
 		t.Fatalf("no certificate: %q", text)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return c
 }
 
@@ -159,9 +156,7 @@ func TestCredentialTLS_MistakesChangeNothing(tt *testing.T) {
 	if after := certificateFiles(t, t.path("ours")); !maps.Equal(before, after) {
 		t.Errorf("the folder has %q", slices.Sorted(maps.Keys(after)))
 	}
-	if err := os.Remove(t.path("ours/server.key")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Remove(t.path("ours/server.key")))
 	if got := ctl(t, "credential", "tls", "ours"); got.code != exitConflict || !strings.Contains(got.err, "only one of") {
 		t.Errorf("a certificate without its key: %+v", got)
 	}
@@ -182,9 +177,7 @@ func TestCredentialTLS_AgentsWorkWithTheirCertificates(tt *testing.T) {
 	}
 	const cert, key = "ours/agents/default/builder-1.pem", "ours/agents/default/builder-1.key"
 	configure(t, "addr: "+address+"\ntls_ca: ours/ca.pem\ntls_cert: "+cert+"\ntls_key: "+key+"\n")
-	if err := os.Mkdir(t.path("below"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Mkdir(t.path("below"), 0o755))
 	t.Chdir("below") // the file's paths are relative to its folder
 	must0(t, "trust", "--yes")
 	must0(t, "--agent", "builder-1", "agent", "register")

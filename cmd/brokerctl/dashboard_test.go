@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // exchange uses a link as the page does, and returns the answer.
@@ -24,21 +26,15 @@ func post(t testing.TB, url, token, body string) (status int, answer map[string]
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	r.Close = true
 	out, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
-	if err := json.NewDecoder(out.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, json.NewDecoder(out.Body).Decode(&answer))
 	return out.StatusCode, answer
 }
 
@@ -130,9 +126,7 @@ func fakeBrowser(t *shell, code string) string {
 	opened, bin := pipe(t), t.TempDir()
 	script := "#!/bin/sh\n{ echo \"$*\"; find \"$1\" -perm 600; cat \"$1\"; } > " + opened + "\nexit " + code + "\n"
 	for _, name := range []string{"xdg-open", "open"} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700))
 	}
 	t.Setenv("PATH", bin+":"+t.Getenv("PATH"))
 	return opened
@@ -147,9 +141,7 @@ func TestDashboardOpen_PassesTheLinkInAFileAndWaitsForTheLogin(tt *testing.T) {
 	done := make(chan result, 1)
 	go func() { done <- ctl(t, "dashboard", "--open") }()
 	text, err := os.ReadFile(opened)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	lines := strings.SplitN(string(text), "\n", 3)
 	link := regexp.MustCompile(`url=(http://[^"]+)"`).FindStringSubmatch(lines[2])
 	if link == nil || lines[1] != lines[0] || strings.Contains(lines[0], "#") || !strings.HasPrefix(lines[0], temp) {
@@ -172,9 +164,7 @@ func TestDashboardOpen_ReportsABrowserThatFails(tt *testing.T) {
 	opened := fakeBrowser(t, "3")
 	done := make(chan result, 1)
 	go func() { done <- ctl(t, "dashboard", "--open") }()
-	if _, err := os.ReadFile(opened); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(os.ReadFile(opened)))
 	if got := <-done; got.code != exitError || !strings.Contains(got.err, "exit status 3; open the link by hand") {
 		t.Errorf("%+v", got)
 	}

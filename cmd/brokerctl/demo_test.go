@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -34,9 +35,7 @@ func newDemoStage(t *shell) *demoStage {
 	real := processtest.Build(t)
 	isolate(t)
 	script := "#!/bin/sh\nexec 9> " + s.daemon + "\nexec " + real + ` "$@"` + "\n"
-	if err := os.WriteFile(filepath.Join(s.tools, "brokerd"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(filepath.Join(s.tools, "brokerd"), []byte(script), 0o700))
 	return s
 }
 
@@ -47,18 +46,14 @@ func (s *demoStage) demo(t *shell, args ...string) (*exec.Cmd, func()) {
 	processtest.HeedHangups(t)
 	temp := t.TempDir()
 	held, err := os.OpenFile(s.daemon, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	cmd := t.command(os.Args[0], append([]string{"demo"}, args...)...)
 	cmd.Env = append(program(t), "PATH="+s.tools+":"+t.Getenv("PATH"), "TMPDIR="+temp,
 		"BROKERD_ADDR=127.0.0.1:1") // not meant for the demo
 	return cmd, func() {
 		t.Helper()
-		if err := held.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, held.SetReadDeadline(time.Now().Add(patience)))
 		if _, err := io.ReadAll(held); err != nil {
 			t.Errorf("the daemon has not ended: %v", err)
 		}
@@ -126,12 +121,8 @@ func TestDemo_EndedEarlyLeavesNothing(tt *testing.T) {
 			var errs strings.Builder
 			cmd.Stderr = &errs
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
+			apptest.NoError(t, cmd.Start())
 			for lines := bufio.NewScanner(out); lines.Scan() && !strings.Contains(lines.Text(), " from lead: "); {
 			}
 			want := exitSignal + int(signal)
@@ -144,9 +135,7 @@ func TestDemo_EndedEarlyLeavesNothing(tt *testing.T) {
 			default:
 				err = cmd.Process.Signal(signal)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			_, _ = io.Copy(io.Discard, out)
 			_ = cmd.Wait() // the exit code tells
 			if got := cmd.ProcessState.ExitCode(); got != want || errs.Len() > 0 {
@@ -164,15 +153,11 @@ func sees(t testing.TB, base, token string, wanted ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "GET", base+"/v1/events/follow?after_revision=0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Close = true
 	out, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	frames := json.NewDecoder(out.Body)
 	for len(wanted) > 0 {
@@ -197,12 +182,8 @@ func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(tt *testing.T) {
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	lines.Scan()
 	link := lines.Text()
@@ -225,9 +206,7 @@ func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(tt *testing.T) {
 		}
 	}
 	sees(t, base, token, "agent.registered builder-1", "agent.deregistered builder-1", "agent.registered builder-1")
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	var rest strings.Builder
 	for lines.Scan() {
 		rest.WriteString(lines.Text() + "\n")

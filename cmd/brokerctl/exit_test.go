@@ -20,15 +20,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
+	"brokerd/internal/apptest"
 )
 
 // apiError is an error as the broker sends it.
 func apiError(t testing.TB, code codes.Code, reason string, more ...protoadapt.MessageV1) error {
 	t.Helper()
 	s, err := status.New(code, "what the broker says").WithDetails(append(more, &errdetails.ErrorInfo{Reason: reason, Domain: "brokerd.v1"})...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return s.Err()
 }
 
@@ -148,12 +147,8 @@ func daemonProcessOn(t *shell, dir string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = t.environ(asDaemon + "=" + dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended; SIGKILL ends a stopped process as well
 		_ = cmd.Wait()
@@ -188,9 +183,7 @@ func TestUnreachable_TellsAnAbsentAnEndedAndAFrozenBrokerApart(tt *testing.T) {
 	if got := ctl(t, "ping"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	if err := daemon.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, daemon.Process.Signal(syscall.SIGSTOP))
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(daemon.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		t.Fatalf("it has not stopped: %v, %v", status, err)
@@ -208,16 +201,12 @@ func TestUnreachable_TellsAnAbsentAnEndedAndAFrozenBrokerApart(tt *testing.T) {
 			}
 		}
 	}
-	if err := daemon.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, daemon.Process.Signal(syscall.SIGCONT))
 	if got := ctl(t, "ping"); got.code != 0 {
 		t.Errorf("it continues, and does not answer: %+v", got)
 	}
 
-	if err := daemon.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, daemon.Process.Kill())
 	_ = daemon.Wait() // it was killed
 	const ended = "has ended (its socket refuses connections); " + start
 	if got := ctl(t, "inbox"); got.code != 69 || !strings.Contains(got.err, ended) {

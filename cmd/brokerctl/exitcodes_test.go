@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/jsonform"
 )
 
@@ -107,9 +108,7 @@ func TestExitCodes_AreAsDocumented(tt *testing.T) {
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "session", "create", "closed")
 	must0(t, "session", "close", "closed")
-	if err := os.WriteFile(t.path("plain"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(t.path("plain"), nil, 0o600))
 	for _, row := range exitRows {
 		got := ctl(t, row.args...)
 		if got.code != row.exit || !strings.Contains(got.err, row.text) {
@@ -129,9 +128,7 @@ func TestErrors_WithJSONAreOneObjectWithTheSameCode(tt *testing.T) {
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "session", "create", "closed")
 	must0(t, "session", "close", "closed")
-	if err := os.WriteFile(t.path("plain"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(t.path("plain"), nil, 0o600))
 	t.Setenv("BROKERD_OUTPUT", "json")
 	for _, row := range exitRows {
 		if row.exit == 0 {
@@ -206,9 +203,7 @@ func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(tt *testing.T) {
 func quoted(t testing.TB, s string) string {
 	t.Helper()
 	b, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return string(b)
 }
 
@@ -270,9 +265,7 @@ func awaitCall(t *shell, name string) {
 func TestExitCodes_OfTheManualAreThoseOfTheHelp(tt *testing.T) {
 	t := newShell(tt)
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	help := "\n" + must0(t, "help", "exit-codes")
 	for _, row := range exitCodes {
 		exit := strconv.Itoa(row.exit) + cond(row.exit == exitSignal, "+N", "")

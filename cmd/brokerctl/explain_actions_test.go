@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"brokerd/client"
+	"brokerd/internal/apptest"
 )
 
 // furtherSituations have the commands of situations in which explain says more than one thing, or is
@@ -344,13 +345,9 @@ func (s *stage) act(a action) {
 		s.t.Fatalf("%s %s: %v", a.method, a.request, err)
 	}
 	options, err := client.Environment{Getenv: s.t.Getenv}.Options()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	broker, err := client.Dial(s.t.Context(), options...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	apptest.NoError(s.t, err)
 	defer broker.Close()
 	answer := newMessage(s.t, method.Output())
 	if err := broker.As(a.agent).Conn().Invoke(s.t.Context(), a.method, request, answer); err != nil {
@@ -361,8 +358,6 @@ func (s *stage) act(a action) {
 func newMessage(t testing.TB, d protoreflect.MessageDescriptor) proto.Message {
 	t.Helper()
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return kind.New().Interface()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // fails lets the clock run until the lease of an agent ends, and waits until the broker says that it has failed. In
@@ -17,9 +18,7 @@ func (s *stage) fails(agent string) {
 	s.t.Helper()
 	parse := func(a any, field string) time.Time {
 		at, err := time.Parse(time.RFC3339Nano, at(s.t, a, field).(string))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		apptest.NoError(s.t, err)
 		return at
 	}
 	for {
@@ -123,15 +122,11 @@ func TestExplain_LastCallSurvivesARestart(tt *testing.T) {
 	config := app.Config{Dir: isolate(t), Sync: "normal", Clock: s.FakeClock}
 	start := func() *app.App {
 		a, err := app.Start(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		return a
 	}
 	stop := func(a *app.App) {
-		if err := a.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, a.Stop(t.Context()))
 	}
 	a := start()
 	register(t, "lead/lead", "builder-1/builder")

@@ -13,6 +13,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // A stage is a daemon whose clock the test moves, with what the shell needs to run suggested commands.
@@ -79,13 +80,9 @@ func (s *stage) explain(args ...string) []told {
 		}
 		for _, a := range at(s.t, m, "actions").([]any) {
 			command, err := at(s.t, a, "command").(json.Number).Int64()
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			apptest.NoError(s.t, err)
 			request, err := json.Marshal(at(s.t, a, "request"))
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			apptest.NoError(s.t, err)
 			f.actions = append(f.actions,
 				action{int(command), at(s.t, a, "method").(string), string(request), at(s.t, a, "agent").(string)})
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/mcp"
 )
 
@@ -84,9 +85,7 @@ func TestFrames_NoSenderChoosesALineOfATool(tt *testing.T) {
 		}
 		wantFramed(t, w.tool+" "+w.args, text, w.shows)
 		var given map[string]any
-		if err := json.Unmarshal([]byte(w.args), &given); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, json.Unmarshal([]byte(w.args), &given))
 		for _, name := range []string{"action", "as"} {
 			if action, ok := given[name].(string); ok {
 				walked[w.tool+" "+action] = true
@@ -107,9 +106,7 @@ func TestFrames_NoSenderChoosesALineOfATool(tt *testing.T) {
 		}
 	}
 	list, err := m.session.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, tool := range list.Tools {
 		if !walked[tool.Name] {
 			t.Errorf("the tool %s has no walk", tool.Name)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"brokerd/internal/apptest"
 )
 
 // canary is in every text that mallory writes. A model must not see it outside of a frame.
@@ -114,9 +116,7 @@ func hostileWorld(t *shell) (ids map[string]string) {
 	as("lead", "agent", "nudge", "victim", hostileLine)
 
 	file := filepath.Join(t.TempDir(), "notes.txt")
-	if err := os.WriteFile(file, []byte(hostileText), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(hostileText), 0o600))
 	as("mallory", "artifact", "upload", file, hostilePath, "--description", hostileLine, "--media-type", hostileLine,
 		"--label", "a="+hostileLine, "--task", hostileLine[:60])
 	as("mallory", "state", "put", hostileLine, hostileText)
@@ -251,9 +251,7 @@ func TestFrames_NoSenderChoosesALineOfACommand(tt *testing.T) {
 	startBroker(t)
 	ids := hostileWorld(t)
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
 	for _, w := range commandWalks {
 		args := []string{"-o", "prompt"}
 		if !strings.HasPrefix(w.args, "--agent=") {

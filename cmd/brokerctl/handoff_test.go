@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 const handoffYAML = `to: role:builder
@@ -114,9 +116,7 @@ func TestHandoff_CreateUploadsTheFilesThatTheBrokerDoesNotHave(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
 	register(t, "architect-1/architect", "builder-1/builder")
-	if err := os.Mkdir(t.path("docs"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Mkdir(t.path("docs"), 0o700))
 	writeText(t, "docs/plan.md", "step 1\n")
 	writeText(t, "docs/api.md", "a later draft\n")
 	writeText(t, "api.yaml", "openapi: 3.1.0\n")
@@ -185,7 +185,5 @@ func TestHandoff_MistakesAreNamed(tt *testing.T) {
 
 func writeText(t *shell, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(t.path(name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(t.path(name), []byte(text), 0o600))
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -56,14 +57,10 @@ func TestRuns_PassAHangupOnAndReleaseWhatTheyHold(tt *testing.T) {
 			cmd := brokerctl(t, append(append([]string{"--agent", "builder-1"}, command...), onHangup(ready)...)...)
 			var out strings.Builder
 			cmd.Stdout = &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, cmd.Start())
 			await(t, ready)
 			for range 2 { // a shell and the kernel may each send one; the second does not kill
-				if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 			}
 			_ = cmd.Wait() // the exit code tells
 			if got := cmd.ProcessState.ExitCode(); got != 3 || out.String() != "got HUP\n" {
@@ -82,16 +79,10 @@ func TestRuns_AnIgnoredHangupStaysIgnored(tt *testing.T) {
 	cmd := t.command("sh", "-c",
 		`trap '' HUP; exec brokerctl --agent builder-1 lock run a.go -- sh -c 'echo > `+ready+`; cat `+goOn+`; exit 4'`)
 	cmd.Env = program(t)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, cmd.Start())
 	await(t, ready)
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	apptest.NoError(t, os.WriteFile(goOn, nil, 0o600))
 	_ = cmd.Wait() // the exit code tells
 	if got := cmd.ProcessState.ExitCode(); got != 4 {
 		t.Errorf("ended with %d", got)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"brokerd/internal/apptest"
 )
 
 // helpCharacters is how many characters all help pages may have together, counted as 4 to a token.
@@ -92,9 +94,7 @@ func TestCompletion_OfBashNeedsNoOtherPackage(tt *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	programs := t.TempDir()
-	if err := os.Symlink(os.Args[0], filepath.Join(programs, "brokerctl")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink(os.Args[0], filepath.Join(programs, "brokerctl")))
 	for line, want := range map[string]string{
 		"brokerctl sen":                                 "send",
 		"brokerctl agent get b":                         "builder-1",

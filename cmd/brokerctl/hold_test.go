@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // obstacle is somebody in the way.
@@ -26,9 +27,7 @@ func TestLocks_AreListedWithWhoWaits(t *testing.T) {
 		&pb.LockTicket{Ticket: 13, Agent: "builder-1", Paths: []string{"src/a.go"}, Mode: pb.LockMode_LOCK_MODE_SHARED, CreatedAt: before(time.Minute),
 			Position: 1, Obstacles: []*pb.Obstacle{obstacle()}, Kept: true},
 	}
-	if err := list(c, cmd, items, c.lockView()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, list(c, cmd, items, c.lockView()))
 	wantText(t, out.String(), `
 ID  STATE                                   MODE       OWNER              SINCE   ENDS    PATHS           REASON
 11  held, 1 waiting                         exclusive  builder-2 (run-1)  3m ago  in 12m  src/ 'it'\''s'  refactoring
@@ -93,9 +92,7 @@ func TestTokens_AreShownWithTheirQueue(t *testing.T) {
 		HeldUntil: before(-time.Hour), LongestHold: durationpb.New(168 * time.Hour), LastReleasedAt: before(2 * time.Minute), Waiting: 1}
 	passed := &pb.Token{Type: "review", Scope: "x", State: pb.TokenState_TOKEN_STATE_HELD, Fence: 12, PassedToRole: "critic", Uncollected: true, HeldUntil: before(-time.Hour)}
 	free := &pb.Token{Type: "test_run", Scope: "ci", State: pb.TokenState_TOKEN_STATE_AVAILABLE, LastReleasedAt: before(time.Minute)}
-	if err := list(c, cmd, []*pb.Token{token, passed, free}, c.tokenView()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, list(c, cmd, []*pb.Token{token, passed, free}, c.tokenView()))
 	c.printToken(out, &pb.GetTokenResponse{Token: token, Tickets: []*pb.TokenTicket{{Ticket: 13, Agent: "builder-1", Position: 1, CreatedAt: before(time.Minute)}}})
 	wantText(t, out.String(), `
 TOKEN                STATE                OWNER        ROLE     ENDS   WAITING  FENCE  RELEASED
@@ -155,9 +152,7 @@ func TestHold_TheHolderInTheEnvironmentIsItsAgents(tt *testing.T) {
 		var o holderOption
 		cmd := &cobra.Command{}
 		o.AddFlags(cmd.Flags())
-		if err := cmd.ParseFlags(test.args); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, cmd.ParseFlags(test.args))
 		if got, err := o.holder(&cli{env: t.environment("", nil, nil), global: globalOptions{agent: test.agent}}, cmd); err != nil || got != test.want {
 			t.Errorf("%+v: %q, %v", test, got, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // keepRun is what keep has done with a grant: the times of the extensions, and when and why it was lost.
@@ -132,9 +133,7 @@ func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(tt *testing.T) {
 			case "token release":
 				h, err = new(runOptions).token(c, cmd, "review", "page")
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			must0(t, append(append([]string{"--agent", "builder-1"}, test.args...), holderOf(h))...)
 			held, lose := context.WithCancelCause(ctx)
 			defer lose(nil)

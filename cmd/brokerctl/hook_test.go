@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // hooked calls the hook as Claude Code does.
@@ -230,9 +232,7 @@ func TestHook_WithoutANameItSaysHowToGetOne(tt *testing.T) {
 func TestHook_ThePagesSettingsWork(tt *testing.T) {
 	t := newShell(tt)
 	text, err := os.ReadFile("../../docs/hooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, block, _ := strings.Cut(string(text), "```json\n")
 	block, _, _ = strings.Cut(block, "```")
 	var settings struct {
@@ -246,9 +246,7 @@ func TestHook_ThePagesSettingsWork(tt *testing.T) {
 	}
 	d := json.NewDecoder(strings.NewReader(block))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&settings); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Decode(&settings))
 	startBroker(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	for _, event := range []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"} {

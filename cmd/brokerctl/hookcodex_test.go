@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"brokerd/internal/apptest"
 )
 
 // A codexHome is the home folder of Codex with one open session, s1.
@@ -27,38 +29,28 @@ type codexHome struct {
 func newCodexHome(t *shell, source string, events ...string) *codexHome {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "codex") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	h := &codexHome{t: t, dir: dir, transcript: filepath.Join(dir, "s1.jsonl")}
 	text := `{"type":"session_meta","payload":{"source":` + source + "}}\n"
 	for _, e := range events {
 		text += `{"type":"event_msg","payload":{"type":"` + e + `"}}` + "\n"
 	}
-	if err := os.WriteFile(h.transcript, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(h.transcript, []byte(text), 0o600))
 	locks := filepath.Join(dir, "thread-writer-locks")
-	if err := os.MkdirAll(locks, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(locks, 0o700))
 	if h.lock, err = os.Create(filepath.Join(locks, "s1.lock")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.lock.Close() })
-	if err := unix.Flock(int(h.lock.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, unix.Flock(int(h.lock.Fd()), unix.LOCK_EX))
 	t.Setenv("CODEX_HOME", dir)
 	return h
 }
 
 // end ends the session, as far as others see it.
 func (h *codexHome) end() {
-	if err := unix.Flock(int(h.lock.Fd()), unix.LOCK_UN); err != nil {
-		h.t.Fatal(err)
-	}
+	apptest.NoError(h.t, unix.Flock(int(h.lock.Fd()), unix.LOCK_UN))
 }
 
 // event calls the hook of Codex with an event of the session.
@@ -99,16 +91,12 @@ func (h *codexHome) serve(f *codexFake) *codexFake {
 	h.t.Helper()
 	f.calls, f.idle = make(chan codexCall, 100), make(chan struct{})
 	dir := filepath.Join(h.dir, "app-server-control")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		h.t.Fatal(err)
-	}
+	apptest.NoError(h.t, os.MkdirAll(dir, 0o700))
 	l, err := net.Listen("unix", filepath.Join(h.dir, "s"))
 	if err == nil {
 		err = os.Symlink(filepath.Join(h.dir, "s"), filepath.Join(dir, "app-server-control.sock"))
 	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	apptest.NoError(h.t, err)
 	ended := make(chan struct{})
 	h.t.Cleanup(func() { _ = l.Close(); <-ended })
 	go func() {
@@ -277,9 +265,7 @@ func TestHookCodex_TheQueueReachesASessionWithoutAServer(tt *testing.T) {
 	h := newCodexHome(t, `"cli"`, "task_started", "task_complete", "token_count")
 	bin, queued := t.TempDir(), filepath.Join(t.TempDir(), "queued")
 	script := "#!/bin/sh\nprintf '%s\\n' \"$@\" >" + queued + ".new && mv " + queued + ".new " + queued + "\n"
-	if err := os.WriteFile(filepath.Join(bin, "codex"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(filepath.Join(bin, "codex"), []byte(script), 0o700))
 	t.Setenv("PATH", bin+":"+t.Getenv("PATH")+":/usr/bin:/bin")
 	done := h.listen()
 	id := sent(t, "--agent", "lead", "builder-1", "Add login")

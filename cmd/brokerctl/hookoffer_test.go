@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // eventOf returns an event of a session of Claude Code.
@@ -231,9 +233,7 @@ func TestHook_AToolCallIsEvidenceIfItFollowsTheMessage(tt *testing.T) {
 	}
 	write := func(lines ...string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600))
 	}
 	id := sent(t, "--agent", "lead", "builder-1", "Add login")
 	mark := strings.Fields(strings.SplitN(contextOf(t, call("toolu_1"), "PostToolUse"), "\n", 2)[1])[1]

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"brokerd/internal/apptest"
 )
 
 // continuedInput is the end of a turn that a hook has continued.
@@ -125,25 +127,17 @@ func TestHookListen_AContinuedTurnListensForAPause(tt *testing.T) {
 func listeningHook(t *shell, script string) (cmd *exec.Cmd, stdout *os.File) {
 	t.Helper()
 	input := filepath.Join(t.TempDir(), "input.json")
-	if err := os.WriteFile(input, []byte(stopInput), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(input, []byte(stopInput), 0o600))
 	hook := "brokerctl hook claude-code --within 5m --listen 1h < " + input
 	cmd = t.command("sh", "-c", strings.ReplaceAll(script, "hook", hook))
 	cmd.Env = program(t)
 	stdout, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = stdout.Close() })
 	cmd.Stdout = w
 	must0(t, "agent", "heartbeat", "--status", "active")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, cmd.Start())
+	apptest.NoError(t, w.Close())
 	awaitIdle(t, "builder-1")
 	return cmd, stdout
 }
@@ -164,9 +158,7 @@ func TestHookListen_EndsAtOnceWithTheCodingAgentAndLosesNoMessage(tt *testing.T)
 	} {
 		t.Run(name, func(t *shell) {
 			cmd, stdout := listeningHook(t, end.script)
-			if err := end.by(cmd, stdout); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, end.by(cmd, stdout))
 			if name != "the reader" {
 				if out, err := io.ReadAll(stdout); err != nil || len(out) > 0 { // until the hook has ended
 					t.Errorf("%q, %v", out, err)

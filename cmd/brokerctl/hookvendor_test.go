@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/apptest"
 )
 
 // Inputs as the vendors write them: Codex by the schemas in its program, Gemini CLI by the reference in its
@@ -109,9 +110,7 @@ func TestHook_EveryVendorLocksTheFilesThatItWrites(tt *testing.T) {
 // The plugin of opencode calls the hook before these tools only.
 func TestHook_ThePluginKnowsTheToolsThatWrite(t *testing.T) {
 	v, err := setup.Find("opencode", setup.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	plugin, _, err := v.Files[1].Add(setup.Content{})
 	want := `const writers = ["` + strings.Join(hookVendors["opencode"].tools, `", "`) + `"]`
 	if err != nil || !strings.Contains(plugin.Text, want) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/internal/apptest"
 )
 
 // wakeFile returns the file of a session's listener.
@@ -15,9 +17,7 @@ func wakeFile(t *shell, session string) string {
 	t.Helper()
 	h := &hook{c: &cli{env: t.environment("", nil, nil)}, in: hookInput{SessionID: session}}
 	l, err := h.listener()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return l.file
 }
 
@@ -140,9 +140,7 @@ func TestHookWake_ReportsThatItsProgramHasEnded(tt *testing.T) {
 	if err == nil {
 		err = listener.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	state := func() any {
 		got := ctl(t, "--agent", "", "-o", "json", "agent", "get", "builder-1")
 		if got.code != 0 {

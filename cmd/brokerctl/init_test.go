@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 func TestInit_WritesTheFileAndRegistersTheAgentOnce(tt *testing.T) {
@@ -46,9 +48,7 @@ func TestInit_ANewAgentJoinsTheOthersOfTheFolder(tt *testing.T) {
 		t.Errorf("%s", out)
 	}
 	text, err := os.ReadFile(t.path(configFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	want := "# ours\noutput: table # for people\nsession: default\n" +
 		"agents:\n  builder-1: {role: builder}\n  critic-1: {role: critic}\n"
 	if string(text) != want {
@@ -142,18 +142,14 @@ func TestInit_AddsTheFileToGitignoreOnce(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
 	t.git("init", "--quiet")
-	if err := os.WriteFile(t.path(".gitignore"), []byte("bin/"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(t.path(".gitignore"), []byte("bin/"), 0o600))
 	if out := must0(t, "init", "--agent", "builder-1"); !strings.Contains(out, "added .brokerd.yaml to ") {
 		t.Errorf("%s", out)
 	}
 	if out := must0(t, "init", "--agent", "builder-2"); strings.Contains(out, "gitignore") {
 		t.Errorf("the second call: %s", out)
 	}
-	if err := os.Mkdir(t.path("web"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Mkdir(t.path("web"), 0o700))
 	top := t.dir
 	t.Chdir("web")
 	must0(t, "init", "--agent", "builder-3")

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/jsonform"
 )
 
@@ -108,15 +109,11 @@ func TestJSONPage_DescribesEveryCommand(t *testing.T) {
 	}
 	const page = "../../docs/json.md"
 	old, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	head, _, _ := strings.Cut(string(old), jsonMark)
 	want := head + jsonMark + "\n" + d.text.String()
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
 	if diff := cmp.Diff(string(old), want); diff != "" {
@@ -259,9 +256,7 @@ func TestJSON_LooksAsInTheGoldenFile(t *testing.T) {
 	var all bytes.Buffer
 	for _, shown := range tables {
 		c, cmd, out := printer(formatJSON)
-		if err := shown.print(c, cmd, io.Discard); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, shown.print(c, cmd, io.Discard))
 		if out.Len() > 0 { // the others only print text
 			fmt.Fprintf(&all, "# %s\n%s\n", shown.name, out)
 		}

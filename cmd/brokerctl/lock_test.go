@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 func TestLock_IsNamedByPathFenceOrTicketInEveryCommand(tt *testing.T) {
@@ -188,9 +189,7 @@ func TestLockRun_TheCommandHasTheLockWhileItRuns(tt *testing.T) {
 func self(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return path
 }
 
@@ -343,9 +342,7 @@ func TestLockRun_ABrokerThatComesBackInTimeCostsNothing(tt *testing.T) {
 	start()
 	defer stop()
 	awaitEvent(t, "lock.extended")
-	if err := os.WriteFile(goOn, []byte("on\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(goOn, []byte("on\n"), 0o600))
 	if got := <-ended; got.code != 3 {
 		t.Errorf("%+v", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // asProgram makes the test binary run brokerctl itself, for tests that need a process of their own.
@@ -58,9 +59,7 @@ func startBrokerWith(t *shell, change func(*app.Config)) {
 	change(&config)
 	found := &shell{T: t.T, variables: maps.Clone(t.variables), dir: "/"} // as the broker is found, whatever the test changes
 	a, err := app.Start(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

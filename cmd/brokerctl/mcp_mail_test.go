@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -112,9 +113,7 @@ func TestMCP_TheToolMailAnswersHooks(tt *testing.T) {
 	}
 	says := func(lines ...string) {
 		t.Helper()
-		if err := os.WriteFile(transcript, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(transcript, []byte(strings.Join(lines, "\n")), 0o600))
 	}
 	if got := hook("call-1"); got != "{}" {
 		t.Errorf("without mail: %s", got)
@@ -171,9 +170,7 @@ func TestMCP_TheToolMailDoesNotWaitForABrokerThatIsAway(tt *testing.T) {
 	isolate(t)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("BROKERD_DATA", d.Dir())
-	if err := d.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Start(t.Context()))
 	m := startModel(t, "--agent", "builder-1")
 	m.call("turn", `{}`)
 	answers := func(when string) {
@@ -186,13 +183,9 @@ func TestMCP_TheToolMailDoesNotWaitForABrokerThatIsAway(tt *testing.T) {
 			t.Errorf("%s: after %v: %s", when, took, text)
 		}
 	}
-	if err := d.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Signal(syscall.SIGSTOP))
 	answers("frozen")
-	if err := d.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Signal(syscall.SIGCONT))
 	d.Kill()
 	answers("down")
 }

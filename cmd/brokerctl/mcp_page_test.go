@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"brokerd/internal/apptest"
 )
 
 // The calls and results in docs/mcp.md are those of a server; -update writes them.
@@ -15,13 +17,9 @@ func TestMCP_ThePageShowsATurn(tt *testing.T) {
 	t := newShell(tt)
 	const heading = "## What a turn looks like\n"
 	page, err := filepath.Abs("../../docs/mcp.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	old, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	startTeam(t)
 	register(t, "lead/lead")
 	m := startModel(t, "--agent", "builder-1", "--role", "builder")
@@ -56,9 +54,7 @@ func TestMCP_ThePageShowsATurn(tt *testing.T) {
 	}
 	text := head + heading + tail
 	if *update {
-		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 		return
 	}
 	if diff := gocmp.Diff(string(old), text); diff != "" {

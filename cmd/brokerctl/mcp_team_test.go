@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -166,9 +167,7 @@ func TestMCP_AnArtifactIsReadWithoutAShell(tt *testing.T) {
 	t := newShell(tt)
 	startTeam(t)
 	file := filepath.Join(t.TempDir(), "plan.md")
-	if err := os.WriteFile(file, []byte("three steps"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte("three steps"), 0o600))
 	register(t, "lead")
 	must0(t, "--agent", "lead", "artifact", "upload", file, "plan.md")
 	m := startModel(t, "--agent", "builder-1")
@@ -183,9 +182,7 @@ func TestMCP_ServersOnOneMachineHaveDifferentNames(tt *testing.T) {
 	startTeam(t)
 	folder := func() string {
 		dir := filepath.Join(t.TempDir(), "My Web")
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Mkdir(dir, 0o700))
 		return dir
 	}
 	here, elsewhere := folder(), folder()
@@ -224,13 +221,9 @@ func TestMCP_AnAgentWhoseLeaseHasEndedReturns(tt *testing.T) {
 	awaitRegistered(t, "builder-1")
 	sent(t, "--agent", "lead", "builder-1", "Look")
 	m.call("turn", `{}`, "Subject: Look")
-	if err := m.server.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, m.server.Process.Signal(syscall.SIGSTOP))
 	must0(t, "--agent", "", "event", "follow", "--type", "agent_failed", "--after", "0", "--limit", "1")
-	if err := m.server.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, m.server.Process.Signal(syscall.SIGCONT))
 	if text := m.call("turn", `{"wait":30}`); !regexp.MustCompile(`(?i)lost.*: claim`).MatchString(text) {
 		t.Errorf("%s", text)
 	}
@@ -301,9 +294,7 @@ func TestMCP_TheServerOutlivesTheBroker(tt *testing.T) {
 	t.Setenv("BROKERD_DATA", d.Dir())
 	start := func() {
 		t.Helper()
-		if err := d.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, d.Start(t.Context()))
 	}
 	m := startModel(t, "--agent", "builder-1")
 	m.refused("turn", `{}`, "no broker is running at "+d.Dir(), "start one with `brokerctl up`")
@@ -327,18 +318,14 @@ func TestMCP_TheServerOutlivesTheBroker(tt *testing.T) {
 	if got := ctl(t, "--agent", "lead", "inbox", "-o", "json"); strings.Count(got.out, "\n") != 1 {
 		t.Errorf("the answer came more than once: %s", got.out)
 	}
-	if err := d.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Signal(syscall.SIGTERM))
 }
 
 func TestMCP_TheFileOfTheFolderNamesTheAgents(tt *testing.T) {
 	t := newShell(tt)
 	startTeam(t)
 	settings := "agents:\n  builder-1: {role: builder}\n  critic-1: {role: critic}\n"
-	if err := os.WriteFile(t.path(configFile), []byte(settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(t.path(configFile), []byte(settings), 0o600))
 	startModel(t).call("turn", `{}`, "You are the agent builder-1 (builder)")
 	startModel(t).call("turn", `{}`, "You are the agent critic-1 (critic)",
 		"Another coding agent on this machine has the name builder-1.")

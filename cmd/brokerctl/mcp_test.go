@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"brokerd/internal/apptest"
 )
 
 // A model is an MCP client: it has one coding agent's session with `brokerctl mcp`.
@@ -33,9 +35,7 @@ func startModelIn(t *shell, folder string, args ...string) *model {
 	server.Stderr = t.Output()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: server}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	m := &model{t, session, server}
 	t.Cleanup(m.end)
 	return m
@@ -115,13 +115,9 @@ func TestMCP_TheToolListIsShort(tt *testing.T) {
 	startTeam(t)
 	m := startModel(t)
 	list, err := m.session.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	text, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Logf("%d tools, %d tokens", len(list.Tools), len(text)/4)
 	if n := len(text) / 4; n >= 1600 {
 		t.Errorf("%d tokens", n)

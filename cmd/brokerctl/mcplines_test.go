@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // A rawClient writes lines to brokerctl mcp and reads its answers.
@@ -24,21 +26,13 @@ func startRaw(t *shell) *rawClient {
 	server.Dir = t.dir
 	server.Stderr = t.Output()
 	in, err := server.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	out, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, server.Start())
 	c := &rawClient{t: t, answers: bufio.NewReader(out), write: func(line string) {
 		t.Helper()
-		if _, err := in.Write([]byte(line + "\n")); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(in.Write([]byte(line+"\n"))))
 	}}
 	t.Cleanup(func() {
 		_ = in.Close() // ends the server

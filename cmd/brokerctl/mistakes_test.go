@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // mistakes are typical wrong command lines with the exit code and the texts of the answer, on
@@ -154,9 +155,7 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(tt *testing.T) {
 	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
 	must0(t, "--agent", "lead", "task", "create", "The API", "--id", "api-task")
 	must0(t, "--agent", "lead", "task", "claim", "api-task")
-	if err := os.WriteFile(t.path("wrong.credential"), []byte(strings.Repeat("A", 43)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(t.path("wrong.credential"), []byte(strings.Repeat("A", 43)), 0o600))
 	words := strings.NewReplacer(
 		"$WORK", sent(t, "lead", "for lead"),
 		"$CLAIM", fmt.Sprint(at(t, fields(t, "--agent", "lead", "claim"), "claim_id")),
@@ -276,9 +275,7 @@ func TestMistakes_AnExpiredClaimIsReportedAsLost(tt *testing.T) {
 
 func TestExamples_NameNoTypeThatMessagesDoNotHave(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "brokerctl.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if strings.Contains(string(page), "--type directive") {
 		t.Error("an example reads messages of the type directive: the types of directives are nudge, halt and so on")
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // passToken leaves a notice for builder-1: lead passes it a token.
@@ -125,9 +127,7 @@ func TestNotice_OfACommandOfAModelIsReadWhenTheTurnGoesOn(tt *testing.T) {
 		if strings.Contains(string(out), "token") != want {
 			t.Errorf("%s: %s", what, out)
 		}
-		if err := os.WriteFile(conversation, append(out, `{"role":"assistant"}`...), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(conversation, append(out, `{"role":"assistant"}`...), 0o600))
 	}
 	shows("the first time", true)
 	shows("while it is offered", false)

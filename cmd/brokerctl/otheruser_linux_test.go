@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // Only root can act as another user.
@@ -27,14 +29,10 @@ func TestUnreachable_AnotherUserAtTheSocketIsToldWhomItServes(tt *testing.T) {
 	}
 	const want = " belongs to user 0, and its socket serves only that user; this is user 65534: "
 	for dir := filepath.Dir(socket); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o711); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Chmod(dir, 0o711))
 	}
 	for _, mode := range []os.FileMode{0o600, 0o777} { // the kernel refuses the connection; the broker refuses it
-		if err := os.Chmod(socket, mode); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Chmod(socket, mode))
 		if out, code := run(); code != exitUnreachable || !strings.Contains(out, want) || strings.Contains(out, "frozen") {
 			t.Errorf("mode %o: exit code %d, %s", mode, code, out)
 		}

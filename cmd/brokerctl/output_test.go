@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/prompt"
 )
 
@@ -54,9 +55,7 @@ func TestTable_AlignsAndShortens(t *testing.T) {
 	second.Message.Revision, second.Message.Sender, second.Message.CreatedAt = 4712, "a-long-name", before(49*time.Hour)
 	second.Message.Subject, second.Message.Body = "", strings.Repeat("many words ", 20)
 	second.Delivery = &pb.Delivery{State: pb.DeliveryState_DELIVERY_STATE_CLAIMED, ClaimId: "4712.1"}
-	if err := list(c, cmd, []*pb.InboxItem{item(), second}, c.inboxView()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, list(c, cmd, []*pb.InboxItem{item(), second}, c.inboxView()))
 	wantText(t, out.String(), `
 REV   PRIO  SENT    FROM         TYPE             STATE               TEXT
 4711  7     3m ago  lead         task_assignment  new, failed 1 of 3  Add login
@@ -66,25 +65,19 @@ REV   PRIO  SENT    FROM         TYPE             STATE               TEXT
 
 func TestTable_NothingIsSaidInWords(t *testing.T) {
 	c, cmd, out := printer(formatTable)
-	if err := list(c, cmd, nil, c.inboxView()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, list(c, cmd, nil, c.inboxView()))
 	wantText(t, out.String(), "no messages\n")
 }
 
 func TestFollow_PrintsAlignedLinesAsTheyCome(t *testing.T) {
 	c, cmd, out := printer(formatTable)
 	print, err := follow(c, cmd, c.eventView())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, e := range []*pb.Event{
 		{Revision: 7, Time: before(0), Type: "message.sent", Source: "lead", Summary: "task_assignment to builder-1"},
 		{Revision: 8, Time: before(0), Type: "message.dead", Source: "system", Summary: "given up", Severity: pb.Severity_SEVERITY_WARNING},
 	} {
-		if err := print(e); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, print(e))
 	}
 	wantText(t, out.String(), `
 REV     TIME     SEVERITY  TYPE                  SOURCE        SUMMARY

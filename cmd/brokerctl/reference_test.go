@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"brokerd/internal/apptest"
 )
 
 const (
@@ -23,15 +25,11 @@ var update = flag.Bool("update", false, "write docs/brokerctl.md instead of comp
 func TestReference_IsMadeFromTheCommands(t *testing.T) {
 	want := reference(newRoot(&cli{}))
 	if *update {
-		if err := os.WriteFile(referenceFile, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(referenceFile, []byte(want), 0o644))
 		return
 	}
 	got, err := os.ReadFile(referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("docs/brokerctl.md is not what the commands say; run make generate (-commands +file):\n%s", diff)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"brokerd/cmd/brokerctl/harness"
+	"brokerd/internal/apptest"
 )
 
 // open returns the shell with a coding agent of its own, which is a process.
@@ -22,9 +23,7 @@ func (t *shell) open() *shell {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	own := *t
 	own.agent = cmd
 	t.Cleanup(func() { _ = in.Close(); own.quit() })
@@ -203,9 +202,7 @@ func TestMCP_TheServerOfCodexActsAsTheSessionOfTheCall(tt *testing.T) {
 	defer serving.Wait()
 	codex := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := codex.Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = session.Close() }()
 	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
 		t.Errorf("before the first call: %+v", got)
@@ -213,9 +210,7 @@ func TestMCP_TheServerOfCodexActsAsTheSessionOfTheCall(tt *testing.T) {
 	for _, one := range []struct{ session, agent string }{{"b", "builder-1-2"}, {"a", "builder-1"}, {"b", "builder-1-2"}} {
 		params := &mcp.CallToolParams{Name: "turn", Meta: mcp.Meta{"sessionId": one.session}, Arguments: map[string]any{}}
 		result, err := session.CallTool(t.Context(), params)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		text := result.Content[0].(*mcp.TextContent).Text
 		if want := "You are the agent " + one.agent + " in"; result.IsError || !strings.Contains(text, want) {
 			t.Errorf("%s: got\n%s\nwithout %q", one.session, text, want)

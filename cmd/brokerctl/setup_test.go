@@ -12,6 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/apptest"
 )
 
 // tree returns the files below the working folder with their modes and contents.
@@ -40,9 +41,7 @@ func tree(t *shell) map[string]string {
 		files[path] = info.Mode().String() + "\n" + text
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return files
 }
 
@@ -50,15 +49,9 @@ func tree(t *shell) map[string]string {
 func place(t *shell, path, text string, mode os.FileMode) {
 	t.Helper()
 	path = t.path(path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	apptest.NoError(t, os.WriteFile(path, []byte(text), mode))
+	apptest.NoError(t, os.Chmod(path, mode))
 }
 
 func TestSetup_RemoveLeavesTheFolderAsItWas(tt *testing.T) {
@@ -107,12 +100,8 @@ func TestSetup_KeepsModesAndSymbolicLinks(tt *testing.T) {
 	isolate(t)
 	place(t, "AGENTS.md", "Use tabs.\n", 0o600)
 	place(t, "conf/mcp.json", "{\n\t\"mcpServers\": {}\n}\n", 0o640)
-	if err := os.Symlink("AGENTS.md", t.path("CLAUDE.md")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("conf/mcp.json", t.path(".mcp.json")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink("AGENTS.md", t.path("CLAUDE.md")))
+	apptest.NoError(t, os.Symlink("conf/mcp.json", t.path(".mcp.json")))
 	before := tree(t)
 	must0(t, "setup", "claude-code")
 	must0(t, "setup", "codex")
@@ -178,9 +167,7 @@ func TestSetup_ABrokenOrReadOnlyFileLeavesAllAsTheyAre(tt *testing.T) {
 		}
 	}
 	isolate(t)
-	if err := os.Symlink("nowhere", t.path("CLAUDE.md")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink("nowhere", t.path("CLAUDE.md")))
 	if got := ctl(t, "setup", "claude-code"); got.code != 2 || !strings.Contains(got.err, "CLAUDE.md: ") {
 		t.Errorf("a link to no file: %+v", got)
 	}
@@ -282,9 +269,7 @@ func TestSetup_NamesTheAgentAsInitDoes(tt *testing.T) {
 func inNewFolder(t *shell, name string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Mkdir(dir, 0o755))
 	t.Chdir(dir)
 }
 
@@ -379,9 +364,7 @@ func TestSetup_RemoveKeepsAnAgentThatTheUserConfigured(tt *testing.T) {
 		func() { must0(t, "setup", "claude-code", "--agent", "critic-1") },
 		func() {
 			text, err := os.ReadFile(t.path(configFile))
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			place(t, configFile, string(text)+"output: json\n", 0o644)
 		},
 		func() { place(t, configFile, "agents:\n  builder-1: {}\n", 0o644) },
@@ -403,9 +386,7 @@ func TestSetup_AnAgentKeepsTheAddressOfTheFolderAbove(tt *testing.T) {
 	configure(t, "addr: 127.0.0.1:4711\nsession: website\ncredential_file: secret\n")
 	secret := t.path("secret")
 	must0(t, "trust", "--yes")
-	if err := os.Mkdir(t.path("web"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Mkdir(t.path("web"), 0o755))
 	t.Chdir("web")
 	must0(t, "setup", "claude-code")
 	want := "addr: 127.0.0.1:4711\nsession: website\ncredential_file: " + secret + "\nagents:\n  web: {}\n"
@@ -418,9 +399,7 @@ func TestSetup_ListsTheVendors(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
 	t.Setenv("PATH", t.TempDir())
-	if err := os.WriteFile(filepath.Join(t.Getenv("PATH"), "codex"), nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(filepath.Join(t.Getenv("PATH"), "codex"), nil, 0o700))
 	must0(t, "setup", "claude-code")
 	for line := range strings.Lines(must0(t, "setup", "-o", "json")) {
 		got := decode(t, line)
@@ -459,17 +438,13 @@ func TestSetup_ThePageListsTheFiles(t *testing.T) {
 	const page, mark = "../../docs/setup.md",
 		"<!-- The table of setup makes the following tables; see setup_test.go. -->\n"
 	old, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	head, rest, _ := strings.Cut(string(old), mark)
 	const after = "`make vendors` installs"
 	_, tail, _ := strings.Cut(rest, after)
 	text := head + mark + want.String() + after + tail
 	if *update {
-		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 		return
 	}
 	if diff := gocmp.Diff(string(old), text); diff != "" {

@@ -9,6 +9,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/apptest"
 )
 
 // inPath puts brokerctl into the PATH of the shell, as coding agents need it.
@@ -31,13 +32,9 @@ var team = []teamMember{
 func serverArgs(t *shell, vendor string) []string {
 	t.Helper()
 	v, err := setup.Find(vendor, setup.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	text, err := os.ReadFile(t.path(v.Files[0].Path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if name := v.Files[0].Agent(setup.Content{Text: string(text), Exists: true}); name != "" {
 		return []string{"--agent", name}
 	}
@@ -236,9 +233,7 @@ func TestHook_ThatLooksGivesUpOnABrokerThatHangs(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer silent.Close() //nolint:errcheck // nothing was written
 	t.Setenv("BROKERD_ADDR", silent.Addr().String())
 	for _, event := range []string{"PostToolUse", "Stop"} {

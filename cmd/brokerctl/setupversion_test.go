@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/apptest"
 )
 
 // Only a program that knows such hooks gets them: an older one would wait for them.
@@ -31,9 +32,7 @@ func TestSetup_WakesProgramsThatCan(tt *testing.T) {
 		{"cursor", "cursor-agent", "1.0", ".cursor/hooks.json", "async", 0},
 	} {
 		script := "#!/bin/sh\necho '" + c.version + "'\n"
-		if err := os.WriteFile(filepath.Join(bin, c.program), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(filepath.Join(bin, c.program), []byte(script), 0o700))
 		got := ctl(t, "setup", c.vendor, "--agent", "builder-1") // its checks find no broker
 		if strings.Contains(got.out, "Mail wakes the agent while its session is idle.") != (c.hooks > 0) {
 			t.Errorf("%s: %s", c.version, got.out)
@@ -63,9 +62,7 @@ func TestSetup_ThePageOfTestedProgramsHasTheirVersions(t *testing.T) {
 	read := func(name string) string {
 		t.Helper()
 		text, err := os.ReadFile("../../" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		return string(text)
 	}
 	script, page, index := read("scripts/vendors.sh"), read("docs/compat-agents.md"), read("docs/README.md")

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 func TestState_ValuesAreWrittenAndRead(tt *testing.T) {
@@ -161,9 +163,7 @@ func TestState_DocumentsLargerThanAnAnswerAreReadWhole(tt *testing.T) {
 	startBroker(t)
 	register(t, "a/builder")
 	file := filepath.Join(t.TempDir(), "part")
-	if err := os.WriteFile(file, []byte(strings.Repeat("x", 256<<10)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(strings.Repeat("x", 256<<10)), 0o600))
 	for range 14 {
 		must0(t, "--agent", "a", "state", "append", "big", "@"+file)
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -65,15 +66,11 @@ func TestStatus_ShowsDamageOfTheDatabaseFirst(tt *testing.T) {
 	dir := isolate(t)
 	start := func() *app.App {
 		a, err := app.Start(t.Context(), app.Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		return a
 	}
 	stop := func(a *app.App) {
-		if err := a.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, a.Stop(t.Context()))
 	}
 	stop(start())
 	testkit.Ruin(t, filepath.Join(dir, "brokerd.db"), "mailboxes")

@@ -18,6 +18,7 @@ import (
 	"brokerd/cmd/brokerctl/bench"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/prompt"
 )
 
@@ -204,9 +205,7 @@ func TestTables_LookAsInTheGoldenFiles(t *testing.T) {
 				c.env.Columns, c.global.color = columns, color
 				cmd.SetOut(&out)
 				fmt.Fprintf(&out, "# %s\n", shown.name)
-				if err := shown.print(c, cmd, &out); err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, shown.print(c, cmd, &out))
 				fmt.Fprintln(&out)
 			}
 			golden(t, fmt.Sprintf("tables-%d%s.txt", columns, cond(color == "always", "-color", "")), out.String())
@@ -225,15 +224,11 @@ func golden(t testing.TB, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if diff := cmp.Diff(string(want), text); diff != "" {
 		t.Errorf("%s differs; after a wanted change run the test with -update (-file +text):\n%s", path, diff)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/internal/apptest"
 )
 
 // planned creates the tasks of a plan and returns their lines.
@@ -152,9 +154,7 @@ func TestTaskCreate_FaultsOfAFileNameTheEntry(tt *testing.T) {
 		{"tasks:\n- {id: a, title: A, parent: nowhere}", `plan.yaml, line 2: task 1 (a): parent: there is no task "nowhere"`},
 		{"tasks:\n- {id: x, title: X}\n- {id: a, title: A, assignee: boss}", `plan.yaml, line 3: task 2 (a): no agent "boss" is registered`},
 	} {
-		if err := os.WriteFile(t.path("plan.yaml"), []byte(c.plan), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(t.path("plan.yaml"), []byte(c.plan), 0o600))
 		got := ctl(t, "--agent", "lead", "task", "create", "-f", "plan.yaml")
 		if got.code == 0 || !strings.Contains(got.err, c.want) || strings.Contains(got.err, "tasks[") {
 			t.Errorf("%s: %+v, want %q", c.plan, got, c.want)

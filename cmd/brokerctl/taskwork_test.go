@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 func TestTaskWork_TheExitCodeDecides(tt *testing.T) {
@@ -60,9 +62,7 @@ func TestTaskWork_TheCommandGetsTheTaskAndItsEnvironment(tt *testing.T) {
 		t.Errorf("standard input was %s", got.out)
 	}
 	lines, err := os.ReadFile(dump)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	want := "job|The job|1|7|builder-1|builder|" + string(at(t, input, "fence").(json.Number))
 	if got := strings.ReplaceAll(strings.TrimSpace(string(lines)), "\n", "|"); got != want {
 		t.Errorf("the environment was %q, want %q", got, want)
@@ -143,9 +143,7 @@ func TestTaskWork_BrokerctlWorksInsideTheCommand(tt *testing.T) {
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: job, title: The job}]")
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Setenv("BROKERCTL", self)
 	t.Setenv(asProgram, "1")
 	got := ctl(t, "--agent", "builder-1", "task", "work", "--once", "--", "sh", "-c", `"$BROKERCTL" task update --progress 0.5 --note half && "$BROKERCTL" task complete --result inside`)

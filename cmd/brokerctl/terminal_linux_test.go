@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"brokerd/internal/apptest"
 )
 
 // openTerminal returns a pseudo-terminal: closing its outer side is closing the window.
@@ -20,17 +22,11 @@ func openTerminal(t testing.TB) (outer, inner *os.File) {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
 	t.Cleanup(func() { _ = outer.Close() })
-	if err := unix.IoctlSetPointerInt(int(outer.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, unix.IoctlSetPointerInt(int(outer.Fd()), unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(int(outer.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	inner, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = inner.Close() })
 	return outer, inner
 }
@@ -40,12 +36,8 @@ func startOn(t testing.TB, inner *os.File, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inner, inner, inner
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := inner.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, cmd.Start())
+	apptest.NoError(t, inner.Close())
 }
 
 func TestRuns_AClosedTerminalReleasesWhatTheyHold(tt *testing.T) {
@@ -60,9 +52,7 @@ func TestRuns_AClosedTerminalReleasesWhatTheyHold(tt *testing.T) {
 			cmd := brokerctl(t, append(append([]string{"--agent", "builder-1"}, command...), onHangup(ready)...)...)
 			startOn(t, inner, cmd)
 			await(t, ready)
-			if err := outer.Close(); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, outer.Close())
 			_ = cmd.Wait() // the exit code tells
 			if got := cmd.ProcessState.ExitCode(); got != 3 {
 				t.Errorf("ended with %d", got)
@@ -77,12 +67,8 @@ func TestDemo_AClosedTerminalLeavesNothing(tt *testing.T) {
 	cmd, gone := newDemoStage(t).demo(t)
 	outer, inner := openTerminal(t)
 	startOn(t, inner, cmd)
-	if _, err := io.ReadFull(outer, make([]byte, 500)); err != nil {
-		t.Fatal(err)
-	}
-	if err := outer.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(io.ReadFull(outer, make([]byte, 500))))
+	apptest.NoError(t, outer.Close())
 	_ = cmd.Wait() // it cannot print why it ends
 	gone()
 }
@@ -96,9 +82,7 @@ func TestTrust_AsksOnATerminal(tt *testing.T) {
 		code   int
 	}{{"\n", exitError}, {"no\n", exitError}, {"y\n", 0}} {
 		outer, inner := openTerminal(t)
-		if _, err := outer.WriteString(c.answer); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(outer.WriteString(c.answer)))
 		var out, errs strings.Builder
 		env := t.environment("", &out, &errs)
 		env.In = inner

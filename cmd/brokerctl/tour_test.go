@@ -9,19 +9,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"brokerd/internal/apptest"
 )
 
 // program is brokerctl in a folder to be put in front of PATH: the test binary under another name.
 func program(t *shell) (env []string) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	dir := t.TempDir()
-	if err := os.Symlink(self, filepath.Join(dir, "brokerctl")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink(self, filepath.Join(dir, "brokerctl")))
 	return t.environ(asProgram+"=1", "PATH="+dir+":"+t.Getenv("PATH"), "PWD="+t.dir)
 }
 
@@ -77,12 +75,8 @@ func followUntil(t *shell, env []string, line, until string) {
 	cmd := t.command("sh", "-c", "exec "+line)
 	cmd.Env = env
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, cmd.Start())
 	timeout := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer timeout.Stop()
 	seen, last := "", json.Number("0")
@@ -100,9 +94,7 @@ func followUntil(t *shell, env []string, line, until string) {
 	if seen != until {
 		t.Errorf("the last event was %q, %q never came", seen, until)
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait() // the exit code says it all
 	if got := cmd.ProcessState.ExitCode(); got != exitSignal+int(syscall.SIGINT) {
 		t.Errorf("ended with %d, want %d", got, exitSignal+int(syscall.SIGINT))

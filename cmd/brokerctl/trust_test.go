@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // aSecret has the form of a credential.
@@ -23,9 +25,7 @@ type foreign struct {
 func newForeign(t *shell) *foreign {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return &foreign{l.(*net.TCPListener), l.Addr().String()}
 }
@@ -34,15 +34,11 @@ func newForeign(t *shell) *foreign {
 func (f *foreign) gotNothing(t *shell, after string) {
 	t.Helper()
 	own, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = own.Close() }()
 	for {
 		got, err := f.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if got.RemoteAddr().String() == own.LocalAddr().String() {
 			_ = got.Close()
 			return
@@ -57,9 +53,7 @@ func (f *foreign) gotNothing(t *shell, after string) {
 func secretFile(t *shell, secret string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(path, []byte(secret+"\n"), 0o600))
 	return path
 }
 
@@ -171,18 +165,14 @@ func TestTrust_CoversFiveValuesAtOnePath(tt *testing.T) {
 	must0(t, "inbox")
 
 	moved := filepath.Join(t.TempDir(), "moved")
-	if err := os.Rename(t.dir, moved); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Rename(t.dir, moved))
 	before := t.dir
 	t.Chdir(moved)
 	if got := ctl(t, "inbox"); got.code != exitUsage {
 		t.Errorf("at another path: %+v", got)
 	}
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(moved, link); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink(moved, link))
 	must0(t, "trust", link, "--yes")
 	must0(t, "inbox")
 	if got := must0(t, "trust", "--list"); !strings.Contains(got, moved+"/.brokerd.yaml    trusted") &&
@@ -205,12 +195,8 @@ func TestTrust_ALinkOutOfTheFolderIsShownAndNotFollowed(tt *testing.T) {
 	outside, own := secretFile(t, aSecret), secretFile(t, aSecret)
 	files := func(change func() error) {
 		t.Helper()
-		if err := os.RemoveAll(t.path("keys")); err != nil {
-			t.Fatal(err)
-		}
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.RemoveAll(t.path("keys")))
+		apptest.NoError(t, change())
 	}
 	regular := func() error {
 		return errors.Join(os.Mkdir(t.path("keys"), 0o700), os.Rename(own, t.path("keys/secret")))
@@ -347,9 +333,7 @@ func TestTrust_WhatInitAndSetupWriteIsTrusted(tt *testing.T) {
 	t.Setenv("BROKERD_DATA", t.TempDir()) // only the file leads to the broker
 	must0(t, "--addr", address, "init", "--agent", "builder-1")
 	must0(t, "inbox")
-	if err := os.Mkdir(t.path("web"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Mkdir(t.path("web"), 0o755))
 	t.Chdir("web")
 	must0(t, "init", "--agent", "builder-2")
 	if got := fields(t, "whoami"); at(t, got, "agent") != "builder-2" || at(t, got, "addr_from") != t.path(configFile) {
@@ -383,9 +367,7 @@ func TestTrust_AnEntryThatAnotherUserCouldWriteDoesNotCount(tt *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%v, %v", entries, err)
 	}
-	if err := os.Chmod(entries[0], 0o666); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Chmod(entries[0], 0o666))
 	if got := ctl(t, "inbox"); got.code != exitUsage || !strings.Contains(got.err, entries[0]) {
 		t.Errorf("%+v", got)
 	}
@@ -395,9 +377,7 @@ func TestTrust_AnEntryThatAnotherUserCouldWriteDoesNotCount(tt *testing.T) {
 func TestTrust_TheSumIsTheSameInEveryClient(t *testing.T) {
 	file, err := parseConfig("/x/.brokerd.yaml",
 		[]byte("addr: tls://broker.example:7421\ncredential_file: geheim/schlüssel\nsession: web\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	const want = "9f3f4d2232e00b526b3632cfa9da1779ff72a995c77aa23b4a76aa7402f0621a"
 	if got := file.connectionSum(); got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 func TestType_ListAndGet(tt *testing.T) {
@@ -42,9 +44,7 @@ func TestType_ValidateGivesTheVerdictOfASend(tt *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	file := filepath.Join(t.TempDir(), "payload.json")
-	if err := os.WriteFile(file, []byte(`{"task_id": 7}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(`{"task_id": 7}`), 0o600))
 	const fault = "/task_id: got number, want string"
 	out := must0(t, "type", "validate", "TaskProgress", "--payload", `{"progress":0.4}`)
 	if out != "task_progress: accepted\n" {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -111,9 +112,7 @@ func TestUp_MakesAServiceWhereSystemdRunsForTheUser(tt *testing.T) {
 	t.Setenv("XDG_STATE_HOME", state)
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
 	t.Setenv("PATH", programs+":"+t.Getenv("PATH"))
-	if err := os.MkdirAll(filepath.Join(runtime, "systemd", "private"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(filepath.Join(runtime, "systemd", "private"), 0o700))
 	asked := filepath.Join(t.TempDir(), "asked")
 	unit := filepath.Join(t.Getenv("XDG_CONFIG_HOME"), "systemd", "user", unitName)
 	script := `#!/bin/sh
@@ -125,9 +124,7 @@ case "$*" in
 "--user disable --now brokerd.service") kill "$(cat ` + asked + `.pid)" ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(programs, "systemctl"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(filepath.Join(programs, "systemctl"), []byte(script), 0o700))
 	if up := fields(t, "up"); at(t, up, "data") != filepath.Join(state, "brokerd") || at(t, up, "log") != "journalctl --user -u brokerd" {
 		t.Errorf("%v", up)
 	}

@@ -9,15 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // fileVersion returns the content of the file VERSION.
 func fileVersion(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("../../VERSION")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return strings.TrimSpace(string(text))
 }
 

@@ -10,24 +10,22 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"brokerd/internal/apptest"
 )
 
 // pipe makes a named pipe: what a command writes to it, the test waits for.
 func pipe(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, syscall.Mkfifo(path, 0o600))
 	return path
 }
 
 // await blocks until a command has written a line to the pipe.
 func await(t testing.TB, path string) {
 	t.Helper()
-	if _, err := os.ReadFile(path); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(os.ReadFile(path)))
 }
 
 // takeReleased wants a message that work gave back, "" for any, to be there for others at once and unharmed, and
@@ -101,9 +99,7 @@ func TestWork_TheCommandGetsTheMessageAndItsEnvironment(tt *testing.T) {
 		t.Errorf("standard input was %s", got.out)
 	}
 	lines, err := os.ReadFile(dump)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	want := []string{id, id + ".1", "1", "3", "role:builder", "task_assignment", "system", "Add login", "K", "builder-1", ""}
 	if got := strings.Split(strings.TrimSuffix(string(lines), "\n"), "\n"); strings.Join(got, "|") != strings.Join(want, "|") {
 		t.Errorf("the environment was %q, want %q", got, want)
@@ -180,9 +176,7 @@ func TestWork_ItsOwnFailureIsNoOutcomeOfTheCommand(tt *testing.T) {
 	register(t, "builder-1")
 	id := sent(t, "builder-1", "one")
 	notRunnable := filepath.Join(t.TempDir(), "no-program")
-	if err := os.WriteFile(notRunnable, []byte("\x7fELF nonsense"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(notRunnable, []byte("\x7fELF nonsense"), 0o700))
 	for _, c := range []struct {
 		args []string
 		code int

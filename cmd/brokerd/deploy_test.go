@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"brokerd/internal/apptest"
 )
 
 const deploy = "../../deploy"
@@ -21,13 +23,9 @@ func TestExampleConfig_HasEveryKeyWithItsDefault(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "/state")
 	file := filepath.Join(deploy, "brokerd.yaml")
 	got, err := settle(t, "--config", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	want, err := settle(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	got.File = ""
 	if len(got.Listen) == 0 {
 		got.Listen = nil
@@ -37,13 +35,9 @@ func TestExampleConfig_HasEveryKeyWithItsDefault(t *testing.T) {
 	}
 
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var values map[string]any
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, yaml.Unmarshal(text, &values))
 	for _, key := range knownKeys() {
 		if _, ok := values[key]; !ok {
 			t.Errorf("deploy/brokerd.yaml does not have the key %q", key)
@@ -54,9 +48,7 @@ func TestExampleConfig_HasEveryKeyWithItsDefault(t *testing.T) {
 func TestExampleConfig_IsWhatTheManualLists(t *testing.T) {
 	t.Parallel()
 	manual, err := os.ReadFile("../../docs/configure.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, key := range knownKeys() {
 		name := strings.ReplaceAll(key, "_", "-")
 		for _, want := range []string{"`--" + name, "`" + variable(name) + "`", "`" + key + "`"} {
@@ -71,9 +63,7 @@ func TestExampleConfig_IsWhatTheManualLists(t *testing.T) {
 func TestUnit_IsAccepted(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(deploy, "brokerd@.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	unit := string(text)
 	start := regexp.MustCompile(`(?m)^ExecStart=(\S+) (.*)$`).FindStringSubmatch(unit)
 	if start == nil {
@@ -94,9 +84,7 @@ func TestUnit_IsAccepted(t *testing.T) {
 	}
 	// systemd looks for the program, which need not be installed here.
 	file := filepath.Join(t.TempDir(), "brokerd@user.service")
-	if err := os.WriteFile(file, []byte(strings.Replace(unit, start[1], "/bin/true", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(strings.Replace(unit, start[1], "/bin/true", 1)), 0o600))
 	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", file).CombinedOutput()
 	if err != nil || len(out) > 0 { // what it does not know it only warns of
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
@@ -165,9 +153,7 @@ type manifest struct {
 func TestKubernetes_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(deploy, "kubernetes.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	kinds := []string{}
 	for documents := yaml.NewDecoder(strings.NewReader(string(text))); ; {
 		var m manifest
@@ -202,10 +188,6 @@ func TestKubernetes_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
 func decode(t *testing.T, name string, to any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deploy, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, to); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, yaml.Unmarshal(text, to))
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -46,9 +47,7 @@ func TestExec_TheBrokerAnswersInTimeAndTheFolderGoes(t *testing.T) {
 func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/text"
-	if err := os.WriteFile(file, []byte("no program"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte("no program"), 0o600))
 	for _, c := range []struct {
 		args []string
 		code int
@@ -82,19 +81,13 @@ func TestExec_PassesSignalsOn(t *testing.T) {
 		cmd, _, errs := executes(t, "--", "sh", "-c", `trap "echo got `+want+`; exit 3" `+want+`; echo ready; while :; do sleep 0.01; done`)
 		cmd.Stdout = nil
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
+		apptest.NoError(t, cmd.Start())
 		line := make([]byte, len("ready\n"))
 		if _, err := out.Read(line); err != nil || string(line) != "ready\n" {
 			t.Fatalf("%q, %v: %s", line, err, errs.String())
 		}
-		if err := cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, cmd.Process.Signal(signal))
 		text := make([]byte, 100)
 		n, _ := out.Read(text) // what was read tells
 		_ = cmd.Wait()         // and so does the exit code
@@ -109,26 +102,16 @@ func TestExec_KilledLeavesNeitherBrokerNorFolder(t *testing.T) {
 	cmd, _, _ := executes(t, "--", "sh", "-c", `echo "$BROKERD_DATA"; cat`)
 	cmd.Stdout, cmd.Stderr = nil, nil
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	stderr, held, err := os.Pipe() // held by exec, by its broker and by its command
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = stderr.Close() }() // it is only read
 	cmd.Stderr = held
-	if err := errors.Join(cmd.Start(), held.Close(), stderr.SetReadDeadline(time.Now().Add(patience))); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, errors.Join(cmd.Start(), held.Close(), stderr.SetReadDeadline(time.Now().Add(patience))))
 	dir, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if err := errors.Join(cmd.Process.Kill(), stdin.Close()); err != nil { // the end of its input ends cat
 		t.Fatal(err)
 	}
@@ -145,9 +128,7 @@ func TestExec_PassesSignalsOnWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	cmd, out, errs := executes(t, "--", "sh", "-c", `sleep 60 >/dev/null 2>&1 & trap "kill $!; echo got INT; exit 3" INT; kill -INT $PPID; wait`)
 	null, err := os.Open(os.DevNull) // a character device, but no terminal
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = null.Close() }() // it is only read
 	cmd.Stdin = null
 	_ = cmd.Run() // the exit code tells

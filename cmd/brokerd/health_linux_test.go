@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A limit on the size of files stands in for a full disk: every write beyond it fails.
@@ -28,27 +29,19 @@ func TestProgram_IsNotReadyWhileItCannotWrite(t *testing.T) {
 	ready := func() (int, string) {
 		t.Helper()
 		out, err := http.Get("http://" + address[1] + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		defer func() { _ = out.Body.Close() }()
 		text, err := io.ReadAll(out.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		return out.StatusCode, string(text)
 	}
 	conn, err := grpc.NewClient("unix://"+p.dir+"/brokerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	change := func(size uint64) error {
 		t.Helper()
 		limit := unix.Rlimit{Cur: size, Max: unix.RLIM_INFINITY}
-		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil))
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_, err := pb.NewStateServiceClient(conn).PutState(ctx, &pb.PutStateRequest{Key: "k", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "v"}}})
@@ -58,18 +51,14 @@ func TestProgram_IsNotReadyWhileItCannotWrite(t *testing.T) {
 		t.Errorf("at first: %d %q", code, text)
 	}
 	log, err := os.Stat(p.dir + "/brokerd.db-wal")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if err := change(uint64(log.Size())); err == nil {
 		t.Fatal("a change was accepted beyond the limit")
 	}
 	if code, text := ready(); code != http.StatusServiceUnavailable || text != "the disk of the broker fails\n" {
 		t.Errorf("while nothing can be written: %d %q", code, text)
 	}
-	if err := change(unix.RLIM_INFINITY); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, change(unix.RLIM_INFINITY))
 	if code, text := ready(); code != http.StatusOK || text != "ready\n" {
 		t.Errorf("afterwards: %d %q", code, text)
 	}

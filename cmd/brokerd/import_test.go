@@ -23,17 +23,13 @@ func messagesFile(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "messages.db")
 	db, err := sql.Open("sqlite3", "file:"+file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, err = db.ExecContext(t.Context(), `
 		CREATE TABLE messages (id, type, version, timestamp, correlation_id, from_agent, to_agent, channel, priority,
 			payload, status, expires_at);
 		INSERT INTO messages VALUES
 			('1', 'task.update', '1.0', '2025-11-08T15:30:00Z', NULL, 'a', 'b', 'general', 5, '{}', 'pending', NULL)`)
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, errors.Join(err, db.Close()))
 	return file
 }
 
@@ -41,9 +37,7 @@ func messagesFile(t *testing.T) string {
 func runProgram(t *testing.T, variables []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var out, log bytes.Buffer
 	child := exec.CommandContext(t.Context(), self, args...)
 	child.Env = append(append(processtest.Environment(t), asProgram+"=1"), variables...)
@@ -94,9 +88,7 @@ func TestImport_ExitCodes(t *testing.T) {
 	_, secret := b.Issue(&pb.IssueCredentialRequest{
 		Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, Agent: "a", Session: "default"})
 	credential := filepath.Join(t.TempDir(), "credential")
-	if err := os.WriteFile(credential, []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(credential, []byte(secret), 0o600))
 	asAgent := []string{"BROKERD_CREDENTIAL_FILE=" + credential, "BROKERD_ADDR=" + b.TCP()}
 	for name, test := range map[string]struct {
 		variables []string

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // records decodes a log of JSON. Every line of it must be an object.
@@ -29,9 +31,7 @@ func TestLog_OfJSONHasTheStartAndTheStopAsRecords(t *testing.T) {
 	p.cmd = command(t, "--data", p.dir, "--log-format", "json", "--sync", "normal", "--metrics", "127.0.0.1:0")
 	var out bytes.Buffer
 	p.cmd.Stdout, p.cmd.Stderr = &out, &p.stderr
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.cmd.Start())
 	p.stderr.await(t, `"msg":"started"`, 1)
 	other := command(t, "--data", p.dir, "--log-format", "json")
 	refused, _ := other.CombinedOutput()
@@ -66,9 +66,7 @@ func TestLog_OfJSONHasTheStartAndTheStopAsRecords(t *testing.T) {
 func TestLog_NamesTheReasonOfTheStop(t *testing.T) {
 	t.Parallel()
 	p, stdin := launchWithInput(t, "--data", t.TempDir(), "--stop-on-stdin-eof")
-	if err := stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, stdin.Close())
 	if err := p.cmd.Wait(); err != nil {
 		t.Error(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -49,9 +50,7 @@ func settle(t *testing.T, args ...string) (settings, error) {
 	var s settings
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.addFlags(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, flags.Parse(args))
 	err := s.complete(flags)
 	return s, err
 }
@@ -59,9 +58,7 @@ func settle(t *testing.T, args ...string) (settings, error) {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "brokerd.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -198,9 +195,7 @@ func TestCommand_UsageErrors(t *testing.T) {
 func fileVersion(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../VERSION")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return strings.TrimSpace(string(text))
 }
 
@@ -302,9 +297,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 func launch(t *testing.T, args ...string) *program {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "brokerd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &program{dir: dir}
 	p.cmd = command(t, append([]string{"--data", dir, "--log-format", "console"}, args...)...)
@@ -320,9 +313,7 @@ func launchWithInput(t *testing.T, args ...string) (*program, io.Closer) {
 	p.cmd = command(t, append(args, "--log-format", "console")...)
 	p.cmd.Stderr = &p.stderr
 	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	p.start(t)
 	return p, stdin
 }
@@ -331,12 +322,8 @@ func launchWithInput(t *testing.T, args ...string) (*program, io.Closer) {
 func (p *program) start(t *testing.T) {
 	t.Helper()
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, p.cmd.Start())
 	if p.line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
 		_ = p.cmd.Wait()
 		t.Fatalf("it does not start: %v: %s", err, p.stderr.String())
@@ -347,19 +334,13 @@ func (p *program) start(t *testing.T) {
 func (p *program) watch(t *testing.T) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+p.dir+"/brokerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, apptest.Err(stream.Recv()))
 	t.Cleanup(func() {
 		for err == nil {
 			_, err = stream.Recv()
@@ -376,9 +357,7 @@ func TestProgram_SaysWhereItIsAndStopsCleanly(t *testing.T) {
 				t.Errorf("%q does not say %q", p.line, want)
 			}
 		}
-		if err := p.cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, p.cmd.Process.Signal(signal))
 		if err := p.cmd.Wait(); err != nil {
 			t.Errorf("%v: %v: %s", signal, err, p.stderr.String())
 		}
@@ -392,9 +371,7 @@ func TestProgram_SecondSignalEndsItAtOnce(t *testing.T) {
 	t.Parallel()
 	p := launch(t)
 	p.watch(t) // so that a graceful stop takes its five seconds
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	endpoint := filepath.Join(p.dir, "endpoint")
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -444,9 +421,7 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 			t.Errorf("%q: exit code %d, want %d; %q, want %q", c.args, code, c.code, text, c.want)
 		}
 	}
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	if err := p.cmd.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -455,9 +430,7 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 func TestProgram_CheckAfterwards(t *testing.T) {
 	t.Parallel()
 	p := launch(t)
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.cmd.Process.Kill())
 	_ = p.cmd.Wait()
 	cmd := exec.Command(os.Args[0], "check", "--data", p.dir)
 	cmd.Env = append(processtest.Environment(t), asProgram+"=1")

@@ -21,9 +21,7 @@ func TestRestore_ReportsWhatIsInItAndWhatToDoNext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := pb.NewAdminServiceClient(apptest.Start(t).Operator()).BackupDatabase(ctx, &pb.BackupDatabaseRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var file []byte
 	for err == nil {
 		var in *pb.BackupDatabaseResponse
@@ -34,9 +32,7 @@ func TestRestore_ReportsWhatIsInItAndWhatToDoNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "brokerd.tar")
-	if err := os.WriteFile(path, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(path, file, 0o600))
 	dir := filepath.Join(t.TempDir(), "data")
 	restore := func(input string, args ...string) (string, int) {
 		cmd := exec.Command(os.Args[0], append([]string{"restore"}, args...)...)

@@ -7,23 +7,21 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"brokerd/internal/apptest"
 )
 
 // hangUp sends SIGHUP and waits until the daemon has written the text for the n-th time.
 func (p *program) hangUp(t *testing.T, text string, n int) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
 	p.stderr.await(t, text, n)
 }
 
 // end stops the daemon, which must end without an error.
 func (p *program) end(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, p.stderr.String())
 	}
@@ -35,9 +33,7 @@ func TestProgram_HangupReadsTheLogLevelAgainAndChangesNothingElse(t *testing.T) 
 	p := launch(t, "--config", file)
 	setLevel := func(level string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte("log_level: "+level+"\nlog_format: json\nsync: none\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(file, []byte("log_level: "+level+"\nlog_format: json\nsync: none\n"), 0o600))
 	}
 	const reread = "SIGHUP: the log level was read again\t{\"log_level\": "
 	setLevel("debug")
@@ -70,9 +66,7 @@ func TestProgram_StopsAtTheEndOfStandardInputAndRemovesATemporaryFolder(t *testi
 		if _, err := os.Stat(dir + "/brokerd.db"); err != nil || args[1] != "" && dir != args[1] {
 			t.Errorf("%q: the data are not in %s: %v", args, dir, err)
 		}
-		if err := stdin.Close(); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, stdin.Close())
 		if err := p.cmd.Wait(); err != nil {
 			t.Errorf("%v: %s", err, p.stderr.String())
 		}
@@ -85,16 +79,12 @@ func TestProgram_StopsAtTheEndOfStandardInputAndRemovesATemporaryFolder(t *testi
 func TestProgram_TheEndOfItsLogsReaderDoesNotEndIt(t *testing.T) {
 	t.Parallel()
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	p := &program{dir: t.TempDir()}
 	p.cmd = command(t, "--data", p.dir, "--log-level", "debug", "--log-format", "console")
 	p.cmd.Stderr = writer
 	p.start(t)
-	if err := errors.Join(writer.Close(), reader.Close()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, errors.Join(writer.Close(), reader.Close()))
 	for range 2 {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil { // it logs a line
 			t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 
 	"brokerd/cmd/brokerctl/authority"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // certify returns the folder of a new authority with a certificate for this machine.
@@ -41,9 +42,7 @@ func issueServer(t *testing.T, dir string, term authority.Term) {
 	if err == nil {
 		_, err = a.Server([]string{"localhost", "127.0.0.1"}, term)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 }
 
 // launchTLS starts a daemon that speaks TLS on a free port, and returns the port's address.
@@ -63,9 +62,7 @@ func launchTLS(t *testing.T, dir string) (*program, string) {
 func trust(t *testing.T, dir string) *tls.Config {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)
 	return &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}}
@@ -75,14 +72,10 @@ func trust(t *testing.T, dir string) *tls.Config {
 func (p *program) health(t *testing.T, address string, with credentials.TransportCredentials) (grpc_health_v1.HealthClient, context.Context) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(with))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	secret, err := os.ReadFile(filepath.Join(p.dir, "operator.credential"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return grpc_health_v1.NewHealthClient(conn),
@@ -93,9 +86,7 @@ func (p *program) health(t *testing.T, address string, with credentials.Transpor
 func served(t *testing.T, address string, config *tls.Config) *x509.Certificate {
 	t.Helper()
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	return conn.ConnectionState().PeerCertificates[0]
 }
@@ -130,9 +121,7 @@ func TestTLS_HalfOpenHandshakesBlockNoOtherClientAndEnd(t *testing.T) {
 	var silent []net.Conn
 	for range 50 {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		if _, err := conn.Write([]byte{0x16, 0x03, 0x01, 0x02, 0x00}); err != nil { // the head of a ClientHello
 			t.Fatal(err)
@@ -144,9 +133,7 @@ func TestTLS_HalfOpenHandshakesBlockNoOtherClientAndEnd(t *testing.T) {
 		t.Error(err)
 	}
 	for _, conn := range silent {
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 		_, err := io.Copy(io.Discard, conn)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("a half-open handshake has no deadline")
@@ -161,12 +148,8 @@ func TestTLS_CertificatesAreReadAgainWhileStreamsAreOpen(t *testing.T) {
 	p, address := launchTLS(t, dir)
 	client, ctx := p.health(t, address, credentials.NewTLS(trust(t, dir)))
 	stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, apptest.Err(stream.Recv()))
 	first := served(t, address, trust(t, dir))
 
 	issueServer(t, dir, authority.Term{Validity: time.Hour, Replace: true})
@@ -184,9 +167,7 @@ func TestTLS_CertificatesAreReadAgainWhileStreamsAreOpen(t *testing.T) {
 		}
 	}
 
-	if err := os.WriteFile(filepath.Join(dir, "server.pem"), []byte("not a certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(filepath.Join(dir, "server.pem"), []byte("not a certificate"), 0o600))
 	p.hangUp(t, "the previous ones stay in use", 1)
 	if !served(t, address, trust(t, dir)).Equal(third) {
 		t.Error("an unreadable certificate replaced the previous one")
@@ -194,9 +175,7 @@ func TestTLS_CertificatesAreReadAgainWhileStreamsAreOpen(t *testing.T) {
 	if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Errorf("a call on the first connection: %v", err)
 	}
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	if out, err := stream.Recv(); err != nil || out.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("the stream that was open: %v, %v; want the news of the stop", out, err)
 	}
@@ -209,13 +188,9 @@ func TestTLS_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := certify(t)
 	a, _, err := authority.Open(dir, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	agent, err := a.Agent("default", "builder-1", authority.Term{Validity: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	cert, key := filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
 	for _, c := range []struct {
 		args []string
@@ -251,17 +226,11 @@ func TestTLS_SettingsThatCannotWorkAreRefused(t *testing.T) {
 func agentOf(t *testing.T, dir, agent string, validity time.Duration) tls.Certificate {
 	t.Helper()
 	a, _, err := authority.Open(dir, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	issued, err := a.Agent("default", agent, authority.Term{Validity: validity})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	pair, err := tls.LoadX509KeyPair(issued.File, issued.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return pair
 }
 
@@ -270,9 +239,7 @@ func TestTLS_ClientCertificatesIdentifyAgents(t *testing.T) {
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	secret, err := os.ReadFile(filepath.Join(p.dir, "operator.credential"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	operator := "Bearer " + strings.TrimSpace(string(secret))
 	own := agentOf(t, dir, "builder-1", time.Hour)
 	for _, c := range []struct {
@@ -298,9 +265,7 @@ func TestTLS_ClientCertificatesIdentifyAgents(t *testing.T) {
 			return &append(c.with, tls.Certificate{})[0], nil
 		}
 		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), c.headers...), patience)
 		_, err = pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{})
 		if status.Code(err) != c.code || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -317,9 +282,7 @@ func TestTLS_TheProtocolOfTheHandshakeChoosesHTTP(t *testing.T) {
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	secret, err := os.ReadFile(filepath.Join(p.dir, "operator.credential"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for name, offered := range map[string][]string{
 		"both": {"h2", "http/1.1"}, "HTTP/1.1": {"http/1.1"}, "none": nil,
 	} {
@@ -330,9 +293,7 @@ func TestTLS_TheProtocolOfTheHandshakeChoosesHTTP(t *testing.T) {
 		}
 		client := &http.Client{Timeout: patience, Transport: &http.Transport{DialTLSContext: dial}}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/v1/status", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(secret)))
 		out, err := client.Do(r)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	_ "github.com/mattn/go-sqlite3" // to add the migration of a newer version
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -21,19 +22,13 @@ func TestDowngrade_NeedsACopyOfTheDataFolder(t *testing.T) {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	db, err := sql.Open("sqlite3", p.dir+"/brokerd.db")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, err := db.Exec(`INSERT INTO migrations (name, sha256, applied_at) VALUES ('broker/999_newer', '', 0)`); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, db.Close())
 	upgraded, err := os.ReadFile(p.dir + "/brokerd.db")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, args := range [][]string{{"--log-format", "console"}, {"check"}} {
 		cmd := exec.Command(os.Args[0], append(args, "--data", p.dir)...)
 		cmd.Env = append(processtest.Environment(t), asProgram+"=1")

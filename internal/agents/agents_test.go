@@ -111,9 +111,7 @@ func (k *kit) get(name string) *pb.Agent {
 
 func (k *kit) deregister(name string) {
 	k.t.Helper()
-	if _, err := k.api.DeregisterAgent(k.as(name), &pb.DeregisterAgentRequest{}); err != nil {
-		k.t.Fatal(err)
-	}
+	apptest.NoError(k.t, apptest.Err(k.api.DeregisterAgent(k.as(name), &pb.DeregisterAgentRequest{})))
 }
 
 // trail returns the types and revisions of all events.
@@ -270,8 +268,7 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 		t.Errorf("incarnation %d", got.GetIncarnation())
 	}
 	in.Role = "tester"
-	_, err := k.api.RegisterAgent(k.as("a"), in)
-	apptest.Refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refused(t, apptest.Err(k.api.RegisterAgent(k.as("a"), in)), codes.AlreadyExists, "REQUEST_ID_REUSED")
 
 	out := &pb.DeregisterAgentRequest{RequestId: uuid.NewString(), Reason: "done"}
 	gone, err := k.api.DeregisterAgent(k.as("a"), out)
@@ -280,8 +277,7 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 	apptest.NoError(t, err)
 	same(t, gone, again)
 	out.Reason = "other"
-	_, err = k.api.DeregisterAgent(k.as("a"), out)
-	apptest.Refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refused(t, apptest.Err(k.api.DeregisterAgent(k.as("a"), out)), codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestIncarnation_CallerWithAnOldOneIsRefused(t *testing.T) {
@@ -461,6 +457,5 @@ func TestDeregister_RunsTheHooksInTheSameTransaction(t *testing.T) {
 			t.Errorf("%s afterwards: %v", name, err)
 		}
 	}
-	_, err = k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{})
-	apptest.Refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refused(t, apptest.Err(k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{})), codes.NotFound, "AGENT_NOT_FOUND")
 }

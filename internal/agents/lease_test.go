@@ -78,8 +78,7 @@ func TestLease_AnotherIncarnationsCallsDoNotRenewIt(t *testing.T) {
 	w.register("a")
 	w.register("a")
 	w.pass(20 * time.Second)
-	_, err := w.beat("a", 1)
-	apptest.Refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
+	apptest.Refused(t, apptest.Err(w.beat("a", 1)), codes.FailedPrecondition, "STALE_INCARNATION")
 	w.Clock.Advance(10 * time.Second)
 	w.fails("a")
 }
@@ -217,8 +216,7 @@ func TestFail_ClaimsGoBackAsOneFailedAttemptAndAreToldOnce(t *testing.T) {
 	if a := w.look("a"); a.GetDegraded() {
 		t.Error("several claims lost at once open the circuit breaker")
 	}
-	_, err := w.beat("a", 1)
-	apptest.Refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
+	apptest.Refused(t, apptest.Err(w.beat("a", 1)), codes.FailedPrecondition, "STALE_INCARNATION")
 	losses := w.beats("a").GetLosses()
 	if len(losses) != 7 {
 		t.Fatalf("%d losses", len(losses))
@@ -397,8 +395,7 @@ func TestFail_ForSevenDaysDeregisters(t *testing.T) {
 	w.Clock.Advance(1)
 	for ctx := w.ctx(); ctx.Err() == nil && !slices.Contains(w.trail(), "agent.deregistered system"); {
 	}
-	_, err := w.beat("a", 0)
-	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, apptest.Err(w.beat("a", 0)), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	dead, err := w.Root().ListDeadLetters(w.ctx(), &pb.ListDeadLettersRequest{})
 	if err != nil || len(dead.GetItems()) != 1 {
 		t.Errorf("dead letters %v, %v", dead, err)

@@ -185,8 +185,7 @@ func TestStopped_ForSevenDaysDeregisters(t *testing.T) {
 	w.Clock.Advance(1)
 	for ctx := w.ctx(); ctx.Err() == nil && !slices.Contains(w.trail(), "agent.deregistered system"); {
 	}
-	_, err := w.beat("a", 0)
-	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, apptest.Err(w.beat("a", 0)), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestStopped_OnlyWorkThatWaitsInAQueueIsAFinding(t *testing.T) {

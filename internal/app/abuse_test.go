@@ -98,8 +98,7 @@ func TestAbuse_Identity(t *testing.T) {
 			return err
 		}()},
 		{"session of another agent", codes.NotFound, "SESSION_NOT_FOUND", func() error {
-			_, err := pb.NewSessionServiceClient(a).GetSession(ctx, &pb.GetSessionRequest{Name: "other"})
-			return err
+			return apptest.Err(pb.NewSessionServiceClient(a).GetSession(ctx, &pb.GetSessionRequest{Name: "other"}))
 		}()},
 		// A fence of another session is one that the caller does not hold, like any other.
 		{"lock of another session", codes.FailedPrecondition, "LOCK_LOST", func() error {

@@ -314,12 +314,10 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 			return apptest.Err(pb.NewAgentServiceClient(conn).ListAgents(ctx, &pb.ListAgentsRequest{}))
 		},
 		"ListArtifacts": func() error {
-			_, err := pb.NewArtifactServiceClient(conn).ListArtifacts(ctx, &pb.ListArtifactsRequest{})
-			return err
+			return apptest.Err(pb.NewArtifactServiceClient(conn).ListArtifacts(ctx, &pb.ListArtifactsRequest{}))
 		},
 		"ListMessageTypes": func() error {
-			_, err := pb.NewCatalogServiceClient(conn).ListMessageTypes(ctx, &pb.ListMessageTypesRequest{})
-			return err
+			return apptest.Err(pb.NewCatalogServiceClient(conn).ListMessageTypes(ctx, &pb.ListMessageTypesRequest{}))
 		},
 		"GetMessageType": func() error {
 			_, err := pb.NewCatalogServiceClient(conn).GetMessageType(ctx, &pb.GetMessageTypeRequest{Name: "status_update"})
@@ -332,8 +330,7 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 			return apptest.Err(pb.NewChannelServiceClient(conn).ListChannels(ctx, &pb.ListChannelsRequest{}))
 		},
 		"ListDecisions": func() error {
-			_, err := pb.NewDecisionServiceClient(conn).ListDecisions(ctx, &pb.ListDecisionsRequest{})
-			return err
+			return apptest.Err(pb.NewDecisionServiceClient(conn).ListDecisions(ctx, &pb.ListDecisionsRequest{}))
 		},
 		"ListHandoffs": func() error {
 			return apptest.Err(pb.NewHandoffServiceClient(conn).ListHandoffs(ctx, &pb.ListHandoffsRequest{}))
@@ -342,12 +339,10 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 			return apptest.Err(pb.NewLockServiceClient(conn).ListLocks(ctx, &pb.ListLocksRequest{}))
 		},
 		"ListDeadLetters": func() error {
-			_, err := pb.NewMessageServiceClient(conn).ListDeadLetters(ctx, &pb.ListDeadLettersRequest{})
-			return err
+			return apptest.Err(pb.NewMessageServiceClient(conn).ListDeadLetters(ctx, &pb.ListDeadLettersRequest{}))
 		},
 		"ListMailboxes": func() error {
-			_, err := pb.NewMessageServiceClient(conn).ListMailboxes(ctx, &pb.ListMailboxesRequest{})
-			return err
+			return apptest.Err(pb.NewMessageServiceClient(conn).ListMailboxes(ctx, &pb.ListMailboxesRequest{}))
 		},
 		"ListThreads": func() error {
 			return apptest.Err(pb.NewMessageServiceClient(conn).ListThreads(ctx, &pb.ListThreadsRequest{}))

@@ -47,9 +47,7 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 	client := b.Root()
 	events, err := b.Root().SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
 	apptest.NoError(t, err)
-	if _, err := events.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(events.Recv()))
 	got := apptest.Must(t, client.GetStatus, &pb.GetStatusRequest{})
 	if got.GetRevision() == 0 || got.GetDatabaseBytes() == 0 || got.GetCommits() == 0 ||
 		got.GetProcessCpuTime().AsDuration() == 0 || got.GetProcessMemoryBytes() == 0 && runtime.GOOS == "linux" || got.GetStartedAt().AsTime() != b.Clock.Now() {

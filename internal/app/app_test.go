@@ -196,9 +196,7 @@ func TestApp_StopEndsStreamsAndIsQuick(t *testing.T) {
 	}
 	events, err := b.Root().SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
 	apptest.NoError(t, err)
-	if _, err := events.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(events.Recv()))
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -221,9 +219,7 @@ func TestApp_StopCutsOffClientsThatDoNotEnd(t *testing.T) {
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.StopTimeout = 50 * time.Millisecond }))
 	watch, err := grpc_health_v1.NewHealthClient(b.Operator()).Watch(patient(t), &grpc_health_v1.HealthCheckRequest{})
 	apptest.NoError(t, err)
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(watch.Recv()))
 	b.Restart()
 	for err == nil {
 		_, err = watch.Recv() // NOT_SERVING may come first

@@ -29,9 +29,7 @@ func filled(t *testing.T) string {
 	a := run(t, app.Config{Dir: dir})
 	conn := dial(t, a)
 	ctx := as(patient(t), "a")
-	if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{})))
 	for range 50 {
 		draft := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Subject: "x", Body: strings.Repeat("text ", 500)}
 		apptest.Must(t, pb.NewMessageServiceClient(conn).SendMessages,

@@ -224,9 +224,7 @@ func smallLoad(t *testing.T, b *apptest.Broker) {
 	stream, err := worker.Claim(ctx)
 	apptest.NoError(t, err)
 	apptest.NoError(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"none"}}}))
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(stream.Recv()))
 	b.Clock.Advance(2 * time.Minute)
 	awaitSeries(t, b, "brokerd_messages_expired_total{class=conversation,session=default}", 1)
 }

@@ -80,9 +80,7 @@ func TestHealth_NotReadyWhileTheBrokerStops(t *testing.T) {
 	conn := dial(t, a)
 	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
 	apptest.NoError(t, err)
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(stream.Recv()))
 	wantProbes(t, a.Metrics(), http.StatusOK, "ready")
 	stopped := make(chan error, 1)
 	go func() { stopped <- a.Stop(context.Background()) }()

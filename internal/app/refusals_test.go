@@ -20,16 +20,12 @@ func TestRefusals_OfItemsOfStreamsAreLogged(t *testing.T) {
 	apptest.NoError(t, err)
 	target := &pb.Target{To: &pb.Target_Agent{Agent: "hidden"}}
 	apptest.NoError(t, sends.Send(&pb.SendRequest{Messages: []*pb.Message{{Target: target}}}))
-	if _, err := sends.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(sends.Recv()))
 	locks, err := pb.NewLockServiceClient(conn).Lock(patient(t))
 	apptest.NoError(t, err)
 	acquire := &pb.LockRequest_Acquire{Acquire: &pb.AcquireLocksRequest{Paths: []string{"/hidden"}}}
 	apptest.NoError(t, locks.Send(&pb.LockRequest{Number: 1, Request: acquire}))
-	if _, err := locks.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(locks.Recv()))
 	want := map[string]string{"MessageService/Send": "AGENT_NOT_FOUND", "LockService/Lock": "INVALID_ARGUMENT"}
 	for _, line := range logged.FilterMessage("an item of a stream was refused").All() {
 		f := line.ContextMap()

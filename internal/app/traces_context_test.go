@@ -50,9 +50,7 @@ func claimOne(t *testing.T, messages pb.MessageServiceClient, r *pb.ClaimMessage
 
 func sendTraced(ctx context.Context, t *testing.T, c *client.Client, m *pb.Message) {
 	t.Helper()
-	if _, err := c.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{m}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(c.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{m}})))
 }
 
 func TestTraces_ParentOfAMessage(t *testing.T) {

@@ -61,9 +61,7 @@ func TestStreams_UnreadOnesCostABoundedAmountOfMemory(t *testing.T) {
 	status()
 	before := heap()
 	for range streams {
-		if _, err := pb.NewMessageServiceClient(conn).Receive(ctx, &pb.ReceiveRequest{Follow: true}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(pb.NewMessageServiceClient(conn).Receive(ctx, &pb.ReceiveRequest{Follow: true})))
 		if _, err := pb.NewEventServiceClient(conn).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{AfterRevision: new(int64)}); err != nil {
 			t.Fatal(err)
 		}

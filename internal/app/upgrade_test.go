@@ -164,9 +164,7 @@ func (c oldCall) request(t *testing.T) []byte {
 		fields["oldest_first"] = true
 	}
 	text, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return text
 }
 

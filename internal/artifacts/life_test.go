@@ -237,8 +237,7 @@ func TestUpload_CountsFromItsHeaderOn(t *testing.T) {
 	_, err = try(o, header("second", content[:300_000]), content[:300_000]) // fits beside the first
 	apptest.NoError(t, err)
 	apptest.NoError(t, first.CloseSend()) // it lacks most of its content
-	_, err = first.CloseAndRecv()
-	apptest.Refused(t, err, codes.InvalidArgument, "SIZE_MISMATCH")
+	apptest.Refused(t, apptest.Err(first.CloseAndRecv()), codes.InvalidArgument, "SIZE_MISMATCH")
 	awaitFiles(w, 0, 1)
 	_, err = try(o, header("third", content), content) // the space of the first is free again
 	apptest.NoError(t, err)
@@ -270,8 +269,7 @@ func TestUpload_FillsADiskToItsLimitOnly(t *testing.T) {
 	used.Store(0.96)
 	for at := 100_000; at < size && send(t, stream, chunk(content[at:at+100_000])); at += 100_000 {
 	}
-	_, err = stream.CloseAndRecv()
-	apptest.Refused(t, err, codes.ResourceExhausted, "DISK_NEARLY_FULL")
+	apptest.Refused(t, apptest.Err(stream.CloseAndRecv()), codes.ResourceExhausted, "DISK_NEARLY_FULL")
 	awaitFiles(w, 0, 0)
 }
 

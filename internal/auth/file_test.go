@@ -36,9 +36,7 @@ func TestOperatorSecret_IsMadeOnceForItsUserAlone(t *testing.T) {
 func TestOperatorSecret_OneThatOthersMayReadIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := auth.OperatorSecret(dir); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(auth.OperatorSecret(dir)))
 	apptest.NoError(t, os.Chmod(filepath.Join(dir, auth.CredentialFile), 0o640))
 	if _, err := auth.OperatorSecret(dir); fault.KindOf(err) != fault.Precondition {
 		t.Error(err)

@@ -48,8 +48,7 @@ func TestLogin_ALinkGivesOneCredentialFor12Hours(t *testing.T) {
 			!out.GetExpiresAt().AsTime().Equal(k.Clock.Now().Add(12*time.Hour)) {
 			t.Errorf("%v", out)
 		}
-		_, err = k.login(secret)
-		apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+		apptest.Refused(t, apptest.Err(k.login(secret)), codes.Unauthenticated, "LOGIN_LINK_INVALID")
 
 		list := apptest.Must(t, k.Root().ListCredentials, &pb.ListCredentialsRequest{})
 		c := list.GetCredentials()[len(list.GetCredentials())-1]
@@ -99,18 +98,13 @@ func TestLogin_OldUnknownAndVoidLinksAreRefused(t *testing.T) {
 	k := newKit(t, apptest.WithFakeClock())
 	old := k.link("default", operator)
 	k.Clock.Advance(2 * time.Minute)
-	_, err := k.login(old)
-	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
-	_, err = k.login("guess")
-	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
-	_, err = k.login(k.Credential())
-	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
-	_, err = k.login("")
-	apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	apptest.Refused(t, apptest.Err(k.login(old)), codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, apptest.Err(k.login("guess")), codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, apptest.Err(k.login(k.Credential())), codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, apptest.Err(k.login("")), codes.InvalidArgument, "INVALID_ARGUMENT")
 	void := k.link("default", operator)
 	k.Restart()
-	_, err = k.login(void)
-	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, apptest.Err(k.login(void)), codes.Unauthenticated, "LOGIN_LINK_INVALID")
 	secret := k.link("default", operator)
 	apptest.Refused(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
 }
@@ -120,11 +114,9 @@ func TestLogin_GuessesAreLimitedAndAValidLinkPasses(t *testing.T) {
 	k := newKit(t, apptest.WithFakeClock())
 	refused := k.follow("credential.refused")
 	for range 20 {
-		_, err := k.login("guess")
-		apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+		apptest.Refused(t, apptest.Err(k.login("guess")), codes.Unauthenticated, "LOGIN_LINK_INVALID")
 	}
-	_, err := k.login("guess")
-	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
+	apptest.Refused(t, apptest.Err(k.login("guess")), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
 	apptest.Refused(t, k.see(k.OverTCP("guess")), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
 	if _, err := k.login(k.link("default", operator)); err != nil {
 		t.Errorf("a valid link of the same address: %v", err)
@@ -198,9 +190,7 @@ func TestCreateLoginLink_IsForOperatorsAndBounded(t *testing.T) {
 		k.link("default", observer)
 	}
 	apptest.Refused(t, create(k.Root(), observer), codes.ResourceExhausted, "TOO_MANY_LOGIN_LINKS")
-	if _, err := k.login(first); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(k.login(first)))
 	k.link("default", observer)
 	apptest.Refused(t, create(k.Root(), observer), codes.ResourceExhausted, "TOO_MANY_LOGIN_LINKS")
 	k.Clock.Advance(2 * time.Minute)

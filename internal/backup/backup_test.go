@@ -155,8 +155,7 @@ func (l *load) consume(agent string) error {
 	if err != nil || len(out.GetClaims()) == 0 {
 		return err
 	}
-	_, err = api.AckMessages(l.ctx, &pb.AckMessagesRequest{Ids: []string{out.GetClaims()[0].GetClaimId()}})
-	return err
+	return apptest.Err(api.AckMessages(l.ctx, &pb.AckMessagesRequest{Ids: []string{out.GetClaims()[0].GetClaimId()}}))
 }
 
 func (l *load) lock(agent string, n int) error {
@@ -179,8 +178,7 @@ func (l *load) share(n int) error {
 		}
 		return err
 	}
-	_, err = l.broker.Actor("default", "author").DeleteArtifact(l.ctx, &pb.DeleteArtifactRequest{Name: name})
-	return err
+	return apptest.Err(l.broker.Actor("default", "author").DeleteArtifact(l.ctx, &pb.DeleteArtifactRequest{Name: name}))
 }
 
 // confirmed returns what has been confirmed so far.

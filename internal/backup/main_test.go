@@ -33,9 +33,7 @@ func patient(t *testing.T) context.Context {
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 }
 
 // begin starts a backup.

@@ -178,9 +178,7 @@ func TestRestore_InterruptedIsRepeatedAndNeverServed(t *testing.T) {
 		t.Fatalf("a start on an incomplete folder: %v", err)
 	}
 	must(t, claimed.Close()) // as the end of the process does
-	if _, err := app.Restore(patient(t), app.Config{Dir: dir}, bytes.NewReader(file)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(app.Restore(patient(t), app.Config{Dir: dir}, bytes.NewReader(file))))
 	run(t, dir)
 }
 

@@ -293,17 +293,15 @@ func TestDeadLetters_CheckTheirFields(t *testing.T) {
 		"filter.holders": {Holders: make([]string, 101)}, "filter.error": {Error: string(make([]byte, 513))},
 		"filter.to_time": {ToTime: &timestamppb.Timestamp{Seconds: -1}},
 	} {
-		_, err := o.ListDeadLetters(o.Ctx, &pb.ListDeadLettersRequest{Filter: f})
-		apptest.Invalid(t, err, field)
+		apptest.Invalid(t, apptest.Err(o.ListDeadLetters(o.Ctx, &pb.ListDeadLettersRequest{Filter: f})), field)
 	}
 	some := &pb.DeadLetterFilter{Error: "x"}
 	for _, r := range []*pb.RedriveDeadLettersRequest{
 		{}, {Filter: &pb.DeadLetterFilter{}}, {DryRun: true}, {Ids: []string{"1"}, Filter: some},
 		{Ids: []string{"1"}, All: true}, {Ids: []string{"1"}, PageToken: "x"},
 	} {
-		_, err := o.RedriveDeadLetters(o.Ctx, r)
-		apptest.Invalid(t, err, "ids")
-		_, err = o.PurgeDeadLetters(o.Ctx, &pb.PurgeDeadLettersRequest{
+		apptest.Invalid(t, apptest.Err(o.RedriveDeadLetters(o.Ctx, r)), "ids")
+		_, err := o.PurgeDeadLetters(o.Ctx, &pb.PurgeDeadLettersRequest{
 			Ids: r.Ids, Filter: r.Filter, All: r.All, DryRun: r.DryRun, PageToken: r.PageToken,
 		})
 		apptest.Invalid(t, err, "ids")

@@ -58,8 +58,7 @@ func TestDeregister_EndsStreamsAndWaitingCalls(t *testing.T) {
 	apptest.Refused(t, c.ended(), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	<-call.out
 	apptest.Refused(t, <-call.err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
-	_, err := r.stream.Recv()
-	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, apptest.Err(r.stream.Recv()), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	for _, m := range held {
 		lead.wantState(m.Message.Id, pending)
 		want(t, "attempts", lead.delivery(m.Message.Id).Attempts, 0)

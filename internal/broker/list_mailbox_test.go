@@ -36,13 +36,11 @@ func TestListMessages_AgentsDoNotListAMailboxByItsName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
-	_, err := a.ListMessages(a.Ctx, &pb.ListMessagesRequest{Mailbox: "b"})
-	apptest.Refused(t, err, codes.PermissionDenied, "NOT_FOR_AGENTS")
+	apptest.Refuses(t, a.ListMessages, &pb.ListMessagesRequest{Mailbox: "b"}, codes.PermissionDenied, "NOT_FOR_AGENTS")
 	for _, r := range []*pb.ListMessagesRequest{
 		{Mailbox: "a", Box: pb.MessageBox_MESSAGE_BOX_ALL}, {Mailbox: "a", MarkRead: true}, {Mailbox: "a", Order: byPriority},
 		{Mailbox: "role:a", IncludeQueues: true}, {Mailbox: "a", Ids: []string{"1"}}, {Mailbox: "no/name:"},
 	} {
-		_, err := o.ListMessages(o.Ctx, r)
-		apptest.Invalid(t, err, "mailbox")
+		apptest.Invalid(t, apptest.Err(o.ListMessages(o.Ctx, r)), "mailbox")
 	}
 }

@@ -145,8 +145,7 @@ func TestListMailboxes_ChecksItsFields(t *testing.T) {
 	for field, r := range map[string]*pb.ListMailboxesRequest{
 		"page_size": {PageSize: 1001}, "order": {Order: 7}, "page_token": {PageToken: "x"},
 	} {
-		_, err := o.ListMailboxes(o.Ctx, r)
-		apptest.Invalid(t, err, field)
+		apptest.Invalid(t, apptest.Err(o.ListMailboxes(o.Ctx, r)), field)
 	}
 	lead := w.agent("lead", "")
 	w.agent("a", "")

@@ -273,8 +273,7 @@ func TestNotice_StaysUnreadForAReaderThatKeepsNotices(t *testing.T) {
 
 	stream, err := lead.Receive(lead.Ctx, &pb.ReceiveRequest{KeepNotices: true, AutoAck: true})
 	apptest.NoError(t, err)
-	_, err = stream.Recv()
-	apptest.Invalid(t, err, "keep_notices")
+	apptest.Invalid(t, apptest.Err(stream.Recv()), "keep_notices")
 }
 
 func TestNotice_EndsTheWaitOfACallThatAsksForNotices(t *testing.T) {

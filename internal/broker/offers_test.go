@@ -335,8 +335,7 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 		"limit":     {Way: good.Way, Harness: "s", Mark: "mark-0001", Limit: 101},
 		"max_bytes": {Way: good.Way, Harness: "s", Mark: "mark-0001", MaxBytes: -1},
 	} {
-		_, err := builder.OfferMessages(builder.Ctx, r)
-		apptest.Invalid(t, err, field)
+		apptest.Invalid(t, apptest.Err(builder.OfferMessages(builder.Ctx, r)), field)
 	}
 	for field, r := range map[string]*pb.SettleOffersRequest{
 		"harness":  accepted(""),
@@ -346,8 +345,7 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 		"ways[0]": {Harness: "s", Ways: []pb.OfferWay{99},
 			Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true}},
 	} {
-		_, err := builder.SettleOffers(builder.Ctx, r)
-		apptest.Invalid(t, err, field)
+		apptest.Invalid(t, apptest.Err(builder.SettleOffers(builder.Ctx, r)), field)
 	}
 }
 

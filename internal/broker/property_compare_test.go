@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // compareAll is the number of steps from one look at everything to the next. The looks between them
@@ -25,9 +26,7 @@ func (h *history) compare(t *rapid.T) {
 	h.rest(t)
 	h.compared++
 	all := h.compared%compareAll == 0
-	if err := h.differs(all); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, h.differs(all))
 	if all {
 		h.Check()
 	}

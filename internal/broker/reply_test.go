@@ -160,13 +160,10 @@ func TestReply_ChecksItsFields(t *testing.T) {
 		"message.resend_after":      message(nil, []change{resendAfter(1)}),
 		"message.response_deadline": message(nil, []change{deadline(w.now(0))}),
 	} {
-		_, err := lead.replyWith(&pb.ReplyRequest{Id: id, Message: m})
-		apptest.Invalid(t, err, field)
+		apptest.Invalid(t, apptest.Err(lead.replyWith(&pb.ReplyRequest{Id: id, Message: m})), field)
 	}
-	_, err := lead.Reply(lead.Ctx, &pb.ReplyRequest{Id: id})
-	apptest.Invalid(t, err, "message")
-	_, err = lead.replyWith(&pb.ReplyRequest{Id: nonsense})
-	apptest.Invalid(t, err, "id")
-	_, err = lead.replyWith(&pb.ReplyRequest{Id: newUUID()})
+	apptest.Invalid(t, apptest.Err(lead.Reply(lead.Ctx, &pb.ReplyRequest{Id: id})), "message")
+	apptest.Invalid(t, apptest.Err(lead.replyWith(&pb.ReplyRequest{Id: nonsense})), "id")
+	_, err := lead.replyWith(&pb.ReplyRequest{Id: newUUID()})
 	apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 }

@@ -133,8 +133,7 @@ func TestResendMessage_BringsItBackToWhoHasNotFinishedIt(t *testing.T) {
 	apptest.Refused(t, err, codes.PermissionDenied, "NOT_THE_SENDER")
 	_, err = lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{Id: m.Id, Mailboxes: []string{"a b"}})
 	apptest.Invalid(t, err, "mailboxes[0]")
-	_, err = lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{})
-	apptest.Invalid(t, err, "id")
+	apptest.Invalid(t, apptest.Err(lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{})), "id")
 	id := newUUID()
 	for range 2 {
 		out := apptest.Must(t, lead.ResendMessage, &pb.ResendMessageRequest{RequestId: id, Id: m.Id})

@@ -319,8 +319,7 @@ func TestSend_TwoSessionsNeverSeeEachOther(t *testing.T) {
 			_, err := there.AckMessages(there.Ctx, &pb.AckMessagesRequest{Ids: []string{id}})
 			apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 		}
-		_, err := there.CancelMessage(there.Ctx, &pb.CancelMessageRequest{Id: r.Id})
-		apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+		apptest.Refuses(t, there.CancelMessage, &pb.CancelMessageRequest{Id: r.Id}, codes.NotFound, "MESSAGE_NOT_FOUND")
 		m := to("a")
 		m.InReplyTo = r.Id
 		apptest.Refused(t, there.refused(m), codes.NotFound, "MESSAGE_NOT_FOUND")

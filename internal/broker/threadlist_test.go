@@ -187,10 +187,8 @@ func TestListThreads_ChecksItsFields(t *testing.T) {
 	for field, r := range map[string]*pb.ListThreadsRequest{
 		"page_size": {PageSize: -1}, "page_token": {PageToken: strings.Repeat("x", 8)},
 	} {
-		_, err := o.ListThreads(o.Ctx, r)
-		apptest.Invalid(t, err, field)
+		apptest.Invalid(t, apptest.Err(o.ListThreads(o.Ctx, r)), field)
 	}
 	stranger := w.in("default", "stranger")
-	_, err := stranger.ListThreads(stranger.Ctx, &pb.ListThreadsRequest{})
-	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refuses(t, stranger.ListThreads, &pb.ListThreadsRequest{}, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }

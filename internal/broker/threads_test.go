@@ -79,10 +79,8 @@ func TestResolveThread_NotesTheOutcomeAndSettlesItsQuestions(t *testing.T) {
 	first := lead.send(toRole("builder", question))
 	lead.send(to("lead", question, answers(first.Id)))
 	open := lead.send(to("builder", question, func(m *pb.Message) { m.ThreadId = "named" }))
-	_, err := other.resolve(first.Id, "no")
-	apptest.Refused(t, err, codes.PermissionDenied, "NOT_A_PARTICIPANT")
-	_, err = builder.resolve(first.Id, "not yet")
-	apptest.Refused(t, err, codes.PermissionDenied, "NOT_A_PARTICIPANT")
+	apptest.Refused(t, apptest.Err(other.resolve(first.Id, "no")), codes.PermissionDenied, "NOT_A_PARTICIPANT")
+	apptest.Refused(t, apptest.Err(builder.resolve(first.Id, "not yet")), codes.PermissionDenied, "NOT_A_PARTICIPANT")
 	builder.claim(2) // from its role's queue too: now it has got it
 	out, err := builder.resolve(first.Id, "shipped\nin 1.2")
 	apptest.NoError(t, err)
@@ -113,19 +111,14 @@ func TestResolveThread_ChecksItsFields(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
-	_, err := lead.resolve("", "x")
-	apptest.Invalid(t, err, "thread_id")
-	_, err = lead.resolve("t", "")
-	apptest.Invalid(t, err, "outcome")
-	_, err = lead.resolve("t", strings.Repeat("x", 4097))
-	apptest.Invalid(t, err, "outcome")
+	apptest.Invalid(t, apptest.Err(lead.resolve("", "x")), "thread_id")
+	apptest.Invalid(t, apptest.Err(lead.resolve("t", "")), "outcome")
+	apptest.Invalid(t, apptest.Err(lead.resolve("t", strings.Repeat("x", 4097))), "outcome")
 	for _, thread := range []string{"t", newUUID(), "4711"} {
-		_, err = lead.resolve(thread, "x")
-		apptest.Refused(t, err, codes.NotFound, "THREAD_NOT_FOUND")
+		apptest.Refused(t, apptest.Err(lead.resolve(thread, "x")), codes.NotFound, "THREAD_NOT_FOUND")
 	}
 	id := lead.send(to("lead")).Id
-	_, err = w.elsewhere().resolve(id, "x")
-	apptest.Refused(t, err, codes.NotFound, "THREAD_NOT_FOUND")
+	apptest.Refused(t, apptest.Err(w.elsewhere().resolve(id, "x")), codes.NotFound, "THREAD_NOT_FOUND")
 	r := &pb.ResolveThreadRequest{RequestId: newUUID(), ThreadId: id, Outcome: "x"}
 	apptest.Must(t, lead.ResolveThread, r)
 	apptest.Must(t, lead.ResolveThread, r)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
 )
 
 const (
@@ -39,9 +40,7 @@ type jumper struct {
 func TestClock_JumpsOfADayChangeCalendarTimesAlone(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, buildFaultd(t), "full")
-	if err := f.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.start(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	j := &jumper{T: t, faulty: f, ctx: ctx}
@@ -66,9 +65,7 @@ func TestClock_JumpsOfADayChangeCalendarTimesAlone(t *testing.T) {
 
 	j.faulty.kill()
 	j.offset = 0
-	if err := j.start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, j.start(ctx))
 	j.becomes(j.keeps("restarted"), pb.DeliveryState_DELIVERY_STATE_PENDING)
 	found, err := j.admin.CheckDatabase(ctx, &pb.CheckDatabaseRequest{})
 	if err != nil || len(found.GetProblems()) > 0 {
@@ -91,9 +88,7 @@ func (j *jumper) jump(by time.Duration) {
 	j.command(order{Jump: by})
 	j.offset += by
 	status, err := j.admin.GetStatus(j.ctx, &pb.GetStatusRequest{})
-	if err != nil {
-		j.Fatal(err)
-	}
+	testkit.NoError(j, err)
 	j.revision = max(j.revision, status.GetRevision())
 }
 
@@ -117,17 +112,13 @@ func (j *jumper) hold() {
 	j.must(j.tokens.AcquireToken(ctx, &pb.AcquireTokenRequest{Type: "turn", Scope: "build"}))
 	j.repeated = &pb.SendMessagesRequest{RequestId: requestID(), Messages: []*pb.Message{{Target: toAgent("reader"), Subject: "once", Type: "work"}}}
 	answer, err := j.messages.SendMessages(j.ctx, j.repeated)
-	if err != nil {
-		j.Fatal(err)
-	}
+	testkit.NoError(j, err)
 	j.sent = answer.GetResults()[0]
 }
 
 func (j *jumper) must(_ any, err error) {
 	j.Helper()
-	if err != nil {
-		j.Fatal(err)
-	}
+	testkit.NoError(j, err)
 }
 
 func (j *jumper) send(subject string, change func(*pb.Message)) *pb.SendResult {
@@ -135,9 +126,7 @@ func (j *jumper) send(subject string, change func(*pb.Message)) *pb.SendResult {
 	m := &pb.Message{Target: toAgent("reader"), Subject: subject, Type: "work"}
 	change(m)
 	answer, err := j.messages.SendMessages(j.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{m}})
-	if err != nil {
-		j.Fatal(err)
-	}
+	testkit.NoError(j, err)
 	return answer.GetResults()[0]
 }
 
@@ -180,9 +169,7 @@ func (j *jumper) becomes(sent *pb.SendResult, want pb.DeliveryState) {
 	ctx, cancel := context.WithCancel(j.ctx)
 	defer cancel()
 	stream, err := j.events.SubscribeEvents(ctx, &pb.SubscribeEventsRequest{})
-	if err != nil {
-		j.Fatal(err)
-	}
+	testkit.NoError(j, err)
 	for {
 		got, err := j.messages.GetMessage(ctx, &pb.GetMessageRequest{Id: sent.GetId()})
 		if err != nil || len(got.GetDeliveries()) != 1 {

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/crashtest/faultvfs"
+	"brokerd/internal/testkit"
 )
 
 // mostLarge is how many large messages a test sends at most until something has happened: 16 MiB of log is 64.
@@ -26,12 +27,8 @@ func TestFaults_InTheCopyOfTheLogRefuseNoCallAndLoseNothing(t *testing.T) {
 	} {
 		t.Run(string(plan.Fault), func(t *testing.T) {
 			f := newFaulty(t, program, "normal") // so that a commit syncs nothing
-			if err := f.start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := registerOdds(t.Context(), f.daemon); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, f.start(t.Context()))
+			testkit.NoError(t, registerOdds(t.Context(), f.daemon))
 			f.plan(plan)
 			var sent []*pb.SendResult
 			if plan.Fault == faultvfs.SyncFail {
@@ -45,9 +42,7 @@ func TestFaults_InTheCopyOfTheLogRefuseNoCallAndLoseNothing(t *testing.T) {
 				sent = sendLarge(t, f, sent, func() bool { return strings.Contains(f.counts().Trace, "S") })
 				f.kill()
 			}
-			if err := f.start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, f.start(t.Context()))
 			if lost := lostOf(inOdds(t.Context(), ""), t, f.daemon, sent); lost > 0 {
 				t.Errorf("%d of %d confirmed messages are lost", lost, len(sent))
 			}

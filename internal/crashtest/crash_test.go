@@ -14,6 +14,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/processtest"
+	"brokerd/internal/testkit"
 )
 
 // A participant puts load on the broker. It lives on when the daemon is killed.
@@ -81,21 +82,11 @@ func (s *stage) play(lives int) {
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-20*time.Second)) // so that the daemon is ended
 		defer cancel()
 	}
-	if err := s.daemon.start(ctx); err != nil {
-		s.Fatal(err)
-	}
-	if err := register(ctx, s.daemon); err != nil {
-		s.Fatal(err)
-	}
-	if err := registerTurns(ctx, s.daemon); err != nil {
-		s.Fatal(err)
-	}
-	if err := registerOdds(ctx, s.daemon); err != nil {
-		s.Fatal(err)
-	}
-	if err := registerBoard(ctx, s.daemon); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, s.daemon.start(ctx))
+	testkit.NoError(s, register(ctx, s.daemon))
+	testkit.NoError(s, registerTurns(ctx, s.daemon))
+	testkit.NoError(s, registerOdds(ctx, s.daemon))
+	testkit.NoError(s, registerBoard(ctx, s.daemon))
 	for n := range lives {
 		s.liveAndDie(ctx, n)
 		if n == lives-1 {
@@ -202,9 +193,7 @@ func (s *stage) kill(ctx context.Context, n int, flowing func()) {
 func (s *stage) restart(ctx context.Context) {
 	s.Helper()
 	s.record.started()
-	if err := s.daemon.start(ctx); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, s.daemon.start(ctx))
 	s.check(ctx)
 }
 
@@ -212,9 +201,7 @@ func (s *stage) restart(ctx context.Context) {
 func (s *stage) check(ctx context.Context) {
 	s.Helper()
 	found, err := s.daemon.admin.CheckDatabase(ctx, &pb.CheckDatabaseRequest{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, err)
 	if len(found.GetProblems()) > 0 {
 		s.Errorf("the database is not sound: %q", found.GetProblems())
 	}
@@ -239,22 +226,14 @@ func (s *stage) end(ctx context.Context, lives int) {
 		}
 	}
 	s.drain(ctx)
-	if err := s.reader.finish(ctx, s.daemon); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, s.reader.finish(ctx, s.daemon))
 	for _, session := range s.sessions {
 		if lives == mostKills { // a shorter run does not wait for a minute
-			if err := session.awaitReturn(ctx, s.daemon); err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, session.awaitReturn(ctx, s.daemon))
 		}
-		if err := session.finish(ctx, s.daemon); err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, session.finish(ctx, s.daemon))
 	}
-	if err := s.offers.empty(ctx, s.daemon, s.random); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, s.offers.empty(ctx, s.daemon, s.random))
 	s.verify(ctx)
 	if err := s.daemon.terminate(); err != nil {
 		s.Errorf("the daemon did not stop in order: %v\n%s", err, s.daemon.Stderr())
@@ -264,24 +243,18 @@ func (s *stage) end(ctx context.Context, lives int) {
 
 // drain claims and acks until nothing is left but the mail of the reader and of modelAgent.
 func (s *stage) drain(ctx context.Context) {
-	if err := s.slow.ack(ctx, s.daemon, time.Now().Add(time.Hour)); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, s.slow.ack(ctx, s.daemon, time.Now().Add(time.Hour)))
 	for left := true; left; {
 		left = false
 		for _, h := range s.holders {
 			answer, err := s.daemon.messages.ClaimMessages(as(ctx, h.agent), &pb.ClaimMessagesRequest{
 				Consumer: h.consumer, Max: 1000, ClaimFor: durationpb.New(time.Minute)})
-			if err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, err)
 			claims := took(s.record, h, answer)
 			if len(claims) > 0 {
 				next := ackCall(claims)
 				s.record.ask(acked, claims, false)
-				if err := next.do(as(ctx, h.agent), s.daemon); err != nil {
-					s.Fatal(err)
-				}
+				testkit.NoError(s, next.do(as(ctx, h.agent), s.daemon))
 				s.record.done(claims)
 			}
 			left = left || answer.GetEmptyReason() != pb.EmptyReason_EMPTY_REASON_EMPTY
@@ -294,35 +267,21 @@ func (s *stage) drain(ctx context.Context) {
 func (s *stage) verify(ctx context.Context) {
 	s.check(ctx)
 	st, err := s.daemon.admin.GetStatus(ctx, &pb.GetStatusRequest{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, err)
 	if st.GetWaiting() != 0 || st.GetClaimed() != 0 {
 		s.Errorf("everything was drained, and there is still %v", st)
 	}
-	if err := s.subscriber.follow(ctx, s.daemon, st.GetRevision()); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, s.subscriber.follow(ctx, s.daemon, st.GetRevision()))
 	truth, err := readTruth(ctx, s.daemon)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, err)
 	s.record.verify(truth)
 	s.offers.verify(truth)
 	replay := newReplay(s.record, truth, s.subscriber.events)
-	if err := listEvents(ctx, s.daemon, replay.event); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, listEvents(ctx, s.daemon, replay.event))
 	replay.finish()
-	if err := s.turns.verify(ctx, s.daemon); err != nil {
-		s.Fatal(err)
-	}
-	if err := s.odds.verify(ctx, s.daemon); err != nil {
-		s.Fatal(err)
-	}
-	if err := s.board.verify(ctx, s.daemon, s.workers); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, s.turns.verify(ctx, s.daemon))
+	testkit.NoError(s, s.odds.verify(ctx, s.daemon))
+	testkit.NoError(s, s.board.verify(ctx, s.daemon, s.workers))
 	for revision, m := range s.record.byRevision {
 		_, there := truth.deliveries[delivery{revision, s.reader.agent}]
 		if there && !s.reader.read[revision] && m.wire.GetTtl() == nil {

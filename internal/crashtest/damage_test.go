@@ -67,12 +67,8 @@ func TestDamage_GarbageInTheDatabaseIsRefusedOrDoesNotMatter(t *testing.T) {
 func killedFolder(t *testing.T, program string) string {
 	t.Helper()
 	d := newDaemon(t, program)
-	if err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := register(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.start(t.Context()))
+	testkit.NoError(t, register(t.Context(), d))
 	for i := range 30 {
 		var batch []*pb.Message
 		for n := range 10 {
@@ -82,9 +78,7 @@ func killedFolder(t *testing.T, program string) string {
 			t.Fatal(err)
 		}
 	}
-	if err := d.terminate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.terminate())
 	if err := d.start(t.Context()); err != nil { // its first commit removes the mark of the clean stop
 		t.Fatal(err)
 	}
@@ -96,16 +90,12 @@ func killedFolder(t *testing.T, program string) string {
 func garble(t *testing.T, path string, random *rand.Rand) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	at := 200 + random.IntN(len(data)-4096-200)
 	for i := range 4096 {
 		data[at+i] = byte(random.Uint32())
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, data, 0o600))
 	return data
 }
 

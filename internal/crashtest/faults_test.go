@@ -74,26 +74,16 @@ func newFaultSuite(t *testing.T) *faultSuite {
 	s := &faultSuite{T: t, program: buildFaultd(t), template: t.TempDir(), refusals: map[faultvfs.Fault]int{}}
 	ctx := t.Context()
 	f := newFaulty(t, s.program, "full")
-	if err := f.start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := registerOdds(ctx, f.daemon); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.terminate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.start(ctx))
+	testkit.NoError(t, registerOdds(ctx, f.daemon))
+	testkit.NoError(t, f.terminate())
 	copyFolder(t, f.Dir(), s.template)
-	if err := f.start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.start(ctx))
 	f.plan(faultvfs.Plan{})
 	play := newScript(t)
 	note := func() {
 		events, err := play.events(ctx, f.daemon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s.events = append(s.events, events)
 	}
 	for i, step := range play.steps {
@@ -104,9 +94,7 @@ func newFaultSuite(t *testing.T) *faultSuite {
 	}
 	note()
 	s.trace = f.counts().Trace
-	if err := play.verify(ctx, f.daemon); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, play.verify(ctx, f.daemon))
 	return s
 }
 
@@ -144,9 +132,7 @@ func (s *faultSuite) run(c faultCase) {
 	f := newFaulty(s.T, s.program, "full")
 	defer f.kill()
 	copyFolder(s.T, s.template, f.Dir())
-	if err := f.start(ctx); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, f.start(ctx))
 	f.plan(c.plan)
 	play := newScript(s.T)
 	refusals := 0
@@ -169,9 +155,7 @@ func (s *faultSuite) run(c faultCase) {
 	s.refusals[c.plan.Fault] += refusals
 	s.compare(f, play)
 	f.kill()
-	if err := f.start(ctx); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, f.start(ctx))
 	s.compare(f, play)
 	if err := f.terminate(); err != nil {
 		s.Error(err)
@@ -221,18 +205,14 @@ func (s *faultSuite) endedBySync(f *faulty, err error) {
 	if exit := (*exec.ExitError)(nil); !errors.As(ended, &exit) || !strings.Contains(f.Stderr(), "sync failed") {
 		s.Fatalf("after a failed sync the process ended with %v: %s", ended, f.Stderr())
 	}
-	if err := f.start(s.Context()); err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, f.start(s.Context()))
 }
 
 // compare checks that the script's changes are there, each once, and nothing else.
 func (s *faultSuite) compare(f *faulty, play *script) {
 	s.Helper()
 	got, err := play.events(s.Context(), f.daemon)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, err)
 	if diff := cmp.Diff(s.events[len(s.events)-1], got); diff != "" {
 		s.Errorf("the log at the end (-want +got):\n%s", diff)
 	}

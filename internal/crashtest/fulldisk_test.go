@@ -132,9 +132,7 @@ func TestFullDisk_BrokerStartsAndAcceptsAcksAndDeletions(t *testing.T) {
 func fill(t *testing.T, name string) {
 	t.Helper()
 	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for size := 1 << 20; size > 0; { // then smaller pieces, to the last byte
 		if _, err = f.Write(make([]byte, size)); err != nil {
 			size /= 2

@@ -17,6 +17,7 @@ import (
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/processtest"
+	"brokerd/internal/testkit"
 )
 
 // Leases in these tests are short, and longer than a busy machine lets an agent wait; agents beat their heart every third
@@ -39,9 +40,7 @@ func TestAgent_KilledLosesAllWhenItsLeaseIsOverAndNotBefore(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
-	if err := d.start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.start(ctx))
 	heir := as(ctx, "heir")
 	if _, err := d.agents.RegisterAgent(heir, &pb.RegisterAgentRequest{Role: "worker"}); err != nil {
 		t.Fatal(err)
@@ -112,18 +111,12 @@ func TestDaemon_StoppedForLongerThanALeaseFailsNobody(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
-	if err := d.start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.start(ctx))
 	l := startLiving(ctx, t, d)
 	pause(ctx, beatEvery)
-	if err := d.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.Signal(syscall.SIGSTOP))
 	pause(ctx, shortLease+3*time.Second)
-	if err := d.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.Signal(syscall.SIGCONT))
 	pause(ctx, shortLease+time.Second)
 	l.verify(ctx, t, d)
 	end(ctx, t, d)
@@ -134,23 +127,17 @@ func TestDaemon_DownForLongerThanALeaseCostsNobodyWhoReturns(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
-	if err := d.start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.start(ctx))
 	l := startLiving(ctx, t, d)
 	sleeper := as(ctx, "sleeper") // does not call again until its lease, counted from the restart, is over, but the grace is not
 	if _, err := d.agents.RegisterAgent(sleeper, &pb.RegisterAgentRequest{Lease: durationpb.New(shortLease)}); err != nil {
 		t.Fatal(err)
 	}
 	locked, err := d.locks.AcquireLocks(sleeper, &pb.AcquireLocksRequest{Paths: []string{"sleeper/"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	d.kill()
 	pause(ctx, shortLease+2*time.Second)
-	if err := d.start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.start(ctx))
 	pause(ctx, shortLease+2*time.Second)
 	l.verify(ctx, t, d)
 	again, err := d.locks.AcquireLocks(as(ctx, "sleeper"), &pb.AcquireLocksRequest{Paths: []string{"sleeper/"}})
@@ -170,20 +157,14 @@ type living struct {
 func startLiving(ctx context.Context, t *testing.T, d *daemon) *living {
 	t.Helper()
 	c, err := client.Dial(ctx, client.WithAddress(d.Address()), client.WithAgent("living"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(c.Close)
 	request := &pb.RegisterAgentRequest{Lease: durationpb.New(shortLease)}
 	member, err := c.Join(ctx, request, client.JoinOptions{Once: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(member.Abandon)
 	locked, err := member.Client().Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"living/"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &living{c, member.Client().Identity().Incarnation, locked.GetFence()}
 }
 
@@ -233,13 +214,9 @@ func startVictim(t *testing.T, d *daemon) *victim {
 	v.process.Env = append(processtest.Environment(t), victimAddress+"="+d.Address())
 	v.process.Stderr = os.Stderr
 	out, err := v.process.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	v.lines = bufio.NewScanner(out)
-	if err := v.process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, v.process.Start())
 	t.Cleanup(v.kill)
 	return v
 }

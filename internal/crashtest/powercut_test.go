@@ -15,6 +15,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/crashtest/faultvfs"
+	"brokerd/internal/testkit"
 )
 
 const (
@@ -93,23 +94,17 @@ func TestPowerCut_SyncNormalLosesTheLastConfirmedMessagesAndSyncFullNone(t *test
 			before := prepare(t, f)
 			confirmed, lost := 0, 0
 			for n := range cuts {
-				if err := f.start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, f.start(t.Context()))
 				f.cut(cutPlan(random, n, cutWithin/2, cutWithin))
 				sent := slices.Concat(before, sendUntilCut(t, f))
 				f.awaitCut(t.Context())
-				if err := f.start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, f.start(t.Context()))
 				confirmed += len(sent) - len(before)
 				lost += lostOf(t.Context(), t, f.daemon, sent)
 				if err := f.terminate(); err != nil { // the next cut finds all this in the database
 					t.Fatal(err)
 				}
-				if err := f.Check(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, f.Check(t.Context()))
 			}
 			t.Logf("--sync %s: %d power cuts, %d messages confirmed, %d of them lost", mode, cuts, confirmed, lost)
 			if confirmed == 0 || lost > confirmed || (lost > 0) != (mode == "normal") {
@@ -123,20 +118,12 @@ func TestPowerCut_SyncNormalLosesTheLastConfirmedMessagesAndSyncFullNone(t *test
 // database and no later power cut loses it.
 func prepare(t *testing.T, f *faulty) []*pb.SendResult {
 	t.Helper()
-	if err := f.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := register(t.Context(), f.daemon); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.start(t.Context()))
+	testkit.NoError(t, register(t.Context(), f.daemon))
 	m := &pb.Message{Target: toAgent("reader"), Subject: "before", Type: "work"}
 	answer, err := f.messages.SendMessages(as(t.Context(), "writer-1"), &pb.SendMessagesRequest{Messages: []*pb.Message{m, m, m}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.terminate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, f.terminate())
 	return answer.GetResults()
 }
 

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"brokerd/internal/testkit"
 )
 
 // TestSeeded_DefectsApplyToTheSource keeps the patches of make mutants up to date. The target checks
@@ -25,9 +27,7 @@ func TestSeeded_DefectsApplyToTheSource(t *testing.T) {
 	for _, patch := range patches {
 		t.Run(filepath.Base(patch), func(t *testing.T) {
 			text, err := os.ReadFile(patch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			for _, file := range changes.FindAllStringSubmatch(string(text), -1) {
 				// The test cache then knows that the result depends on the file.
 				if _, err := os.ReadFile(filepath.Join("../..", file[1])); err != nil {

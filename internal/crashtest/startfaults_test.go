@@ -6,6 +6,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/crashtest/faultvfs"
+	"brokerd/internal/testkit"
 )
 
 // firstOperations are those of a first start that make the database file and switch it to the write-ahead log.
@@ -51,9 +52,7 @@ func TestFaults_AFirstStartThatFailsCanBeRepeated(t *testing.T) {
 func traceOfFirstStart(t *testing.T, program string) string {
 	t.Helper()
 	f := newFaulty(t, program, "full")
-	if err := f.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.start(t.Context()))
 	defer f.kill()
 	return f.counts().Trace
 }

@@ -25,6 +25,7 @@ import (
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/processtest"
+	"brokerd/internal/testkit"
 )
 
 // The team: agents that talk to each other in all ways at once, of which two are killed and come again.
@@ -145,9 +146,7 @@ func TestTeam_LosesNothingAndFinishesEveryTaskOnce(t *testing.T) {
 	count := int(fromEnvironment(t, "TEAM_MESSAGES", 100))
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
-	if err := d.start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.start(ctx))
 	if _, err := d.sessions.ConfigureSession(ctx, &pb.ConfigureSessionRequest{
 		Settings: &pb.SessionSettings{SendRate: proto.Float64(0)},
 	}); err != nil {
@@ -165,9 +164,7 @@ func TestTeam_LosesNothingAndFinishesEveryTaskOnce(t *testing.T) {
 	working, stop := context.WithCancel(ctx)
 	for i := range teamSize - 2 {
 		c, err := client.Dial(ctx, client.WithAddress(address), client.WithAgent(mate(i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer c.Close()
 		a := &teamAgent{name: mate(i), client: c, sent: func(int) {}, got: func(m *pb.Message) { team.note(mate(i), m) }}
 		senders.Add(1)
@@ -248,9 +245,7 @@ func verifyTasks(ctx context.Context, t *testing.T, d *daemon, needs map[string]
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for id := range needs {
 		if completed[id] != 1 {
 			t.Errorf("%s was completed %d times", id, completed[id])
@@ -290,9 +285,7 @@ func awaitDrained(ctx context.Context, t *testing.T, d *daemon) {
 	defer cancel()
 	for ctx.Err() == nil {
 		s, err := d.admin.GetStatus(ctx, &pb.GetStatusRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if s.GetWaiting() == 0 && s.GetClaimed() == 0 && len(s.GetWork()) == 0 {
 			return
 		}
@@ -308,16 +301,12 @@ func verifyTeam(ctx context.Context, t *testing.T, d *daemon, team *team, count 
 	token := ""
 	for {
 		page, err := d.messages.ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1000, PageToken: token})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, item := range page.GetItems() {
 			m := item.GetMessage()
 			found[m.GetSubject()]++
 			got, err := d.messages.GetMessage(ctx, &pb.GetMessageRequest{Id: m.GetId()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			for _, delivery := range got.GetDeliveries() {
 				if delivery.GetState() != pb.DeliveryState_DELIVERY_STATE_ACKED {
 					t.Errorf("%q of %s is %v for %s", m.GetSubject(), m.GetSender(), delivery.GetState(), delivery.GetMailbox())

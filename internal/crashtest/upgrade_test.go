@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"brokerd/internal/processtest"
+	"brokerd/internal/testkit"
 )
 
 // olderData is what scripts/upgrade-data.sh has packed of an older version, without the events of sent messages in
@@ -40,9 +41,7 @@ func TestUpgrade_IsKilledAtRandomAndLosesNothing(t *testing.T) {
 	}
 	t.Logf("%d messages, 20 kills, %d of them before the daemon answered: %v", want.messages, early, time.Since(began))
 	began = time.Now()
-	if err := d.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.Start(ctx))
 	t.Logf("the last start took %v", time.Since(began))
 	wantUpgraded(ctx, t, d, want)
 }
@@ -65,9 +64,7 @@ func TestUpgrade_OnAFullDiskIsRefusedOrDoneAndLosesNothing(t *testing.T) {
 	want := fillOlder(t, d.Dir())
 	used := usedBytes(t, d.Dir())
 	for _, spare := range []int64{0, 16 << 10, 256 << 10} { // bytes of the disk that are left
-		if err := unix.Mount("none", d.Dir(), "tmpfs", unix.MS_REMOUNT, fmt.Sprintf("size=%d", used+spare)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, unix.Mount("none", d.Dir(), "tmpfs", unix.MS_REMOUNT, fmt.Sprintf("size=%d", used+spare)))
 		err := d.Start(ctx)
 		d.Kill()
 		if err != nil && !strings.Contains(err.Error(), "full") && !strings.Contains(err.Error(), "no space left") {
@@ -75,12 +72,8 @@ func TestUpgrade_OnAFullDiskIsRefusedOrDoneAndLosesNothing(t *testing.T) {
 		}
 		t.Logf("with %d bytes left: %v", spare, err)
 	}
-	if err := unix.Mount("none", d.Dir(), "tmpfs", unix.MS_REMOUNT, "size=4g"); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, unix.Mount("none", d.Dir(), "tmpfs", unix.MS_REMOUNT, "size=4g"))
+	testkit.NoError(t, d.Start(ctx))
 	wantUpgraded(ctx, t, d, want)
 }
 
@@ -146,9 +139,7 @@ func fillOlder(t *testing.T, dir string) sum {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, db.Close())
 	return sumOf(t, dir, n)
 }
 
@@ -162,9 +153,7 @@ func sumOf(t *testing.T, dir string, n int64) (s sum) {
 			(SELECT COUNT(*) FROM deliveries WHERE message BETWEEN ?1 AND ?2 AND state = 1)
 		FROM messages WHERE revision BETWEEN ?1 AND ?2`, firstCopy, firstCopy+n-1).
 		Scan(&s.messages, &s.revisions, &s.contents, &s.events, &s.waiting)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s
 }
 
@@ -172,9 +161,7 @@ func sumOf(t *testing.T, dir string, n int64) (s sum) {
 func openDatabase(t *testing.T, dir string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite3", filepath.Join(dir, "brokerd.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return db
 }
 
@@ -182,8 +169,6 @@ func openDatabase(t *testing.T, dir string) *sql.DB {
 func usedBytes(t *testing.T, dir string) int64 {
 	t.Helper()
 	var disk unix.Statfs_t
-	if err := unix.Statfs(dir, &disk); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, unix.Statfs(dir, &disk))
 	return int64(disk.Blocks-disk.Bfree) * disk.Bsize
 }

@@ -86,15 +86,11 @@ func (k *kit) configure(c sessions.Change) {
 // read runs fn on a snapshot.
 func (k *kit) read(fn func(*store.Snapshot) error) {
 	k.t.Helper()
-	if err := k.store.Read(k.t.Context(), fn); err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, k.store.Read(k.t.Context(), fn))
 }
 
 // write runs fn in a transaction.
 func (k *kit) write(fn func(*store.Tx) error) {
 	k.t.Helper()
-	if err := k.store.Write(k.t.Context(), fn); err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, k.store.Write(k.t.Context(), fn))
 }

@@ -35,8 +35,7 @@ func TestFence_ChangesAreRefusedOnceItIsLost(t *testing.T) {
 	apptest.NoError(t, err)
 	want(t, "message", again.Results[0].Id, sent.Results[0].Id)
 	message.RequestId = ""
-	_, err = a.SendMessages(held, message)
-	apptest.Refused(t, err, codes.FailedPrecondition, "FENCE_LOST")
+	apptest.Refused(t, apptest.Err(a.SendMessages(held, message)), codes.FailedPrecondition, "FENCE_LOST")
 	_, err = a.AcquireLocks(held, &pb.AcquireLocksRequest{Paths: []string{"y"}})
 	apptest.Refused(t, err, codes.FailedPrecondition, "FENCE_LOST")
 	_, err = a.ReleaseLocks(held, &pb.ReleaseLocksRequest{All: true})

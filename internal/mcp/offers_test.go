@@ -59,9 +59,7 @@ func newWatched(t *testing.T) *watched {
 		Harness: "mcp-test", Defect: func(p any) { t.Errorf("panic: %v", p) },
 	})
 	here, there := sdk.NewInMemoryTransports()
-	if _, err := server.Connect(t.Context(), here, nil); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(server.Connect(t.Context(), here, nil)))
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there, nil)
 	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() }) // it ends with the test

@@ -49,9 +49,7 @@ func TestCall_ALongWaitReportsProgressAndIsBounded(t *testing.T) {
 		here, there := sdk.NewInMemoryTransports()
 		broker := &slowBroker{}
 		server := mcp.New(mcp.Options{Agent: func(context.Context) mcp.Agent { return broker }, Clock: clockwork.NewRealClock(), Mark: prompt.NewMark, Harness: "test"})
-		if _, err := server.Connect(t.Context(), here, nil); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(server.Connect(t.Context(), here, nil)))
 		var reports []float64
 		client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {

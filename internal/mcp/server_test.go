@@ -26,9 +26,7 @@ func TestCall_APanicIsAResultAndTheServerContinues(t *testing.T) {
 		Agent: func(context.Context) mcp.Agent { return &brokenAgent{} }, Clock: clockwork.NewRealClock(), Mark: prompt.NewMark,
 		Harness: "test", Defect: func(p any) { defects <- p },
 	})
-	if _, err := server.Connect(t.Context(), here, nil); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(server.Connect(t.Context(), here, nil)))
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there, nil)
 	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() }) // it ends with the test

@@ -46,9 +46,7 @@ func crowded(b *testing.B) *apptest.Broker {
 			 WHERE message IN (SELECT MIN(message) FROM deliveries GROUP BY mailbox)`,
 			`UPDATE mailboxes SET waiting = 2 WHERE waiting = 3`,
 		} {
-			if _, err := db.Exec(change); err != nil {
-				b.Fatal(err)
-			}
+			apptest.NoError(b, apptest.Err(db.Exec(change)))
 		}
 	})
 	return broker

@@ -318,16 +318,12 @@ func TestWatch_EndsAfterTheFrameOfAClosedSession(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	operator := identity.Caller{Access: identity.Operator, Session: "default"}
-	if _, err := k.sessions.Create(k.ctx, operator, idempotency.Request{}, "web", sessions.Change{}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(k.sessions.Create(k.ctx, operator, idempotency.Request{}, "web", sessions.Change{})))
 	w := k.watch("web")
 	if f := w.next(); f.GetSession() != "web" || f.GetClosed() {
 		t.Errorf("of an open session: %v", f)
 	}
-	if _, err := k.sessions.Close(k.ctx, operator, idempotency.Request{}, "web", "done"); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(k.sessions.Close(k.ctx, operator, idempotency.Request{}, "web", "done")))
 	for !w.next().GetClosed() {
 	}
 	if err := w.end(); err != nil {
@@ -369,9 +365,7 @@ func TestWatchAll_HasTheFramesOfEveryOpenSession(t *testing.T) {
 		if of(name).GetClosed() {
 			t.Errorf("%s is closed", name)
 		}
-		if _, err := k.sessions.Close(k.ctx, operator, idempotency.Request{}, name, ""); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(k.sessions.Close(k.ctx, operator, idempotency.Request{}, name, "")))
 		for !of(name).GetClosed() {
 		}
 	}

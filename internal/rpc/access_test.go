@@ -16,6 +16,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 // forOperators are the RPCs that an agent may not call.
@@ -105,9 +106,7 @@ func TestAccess_TableHasEveryRPC(t *testing.T) {
 				return status.Code(conn.Invoke(ctx, method, &emptypb.Empty{}, &emptypb.Empty{}))
 			}
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			return status.Code(stream.RecvMsg(&emptypb.Empty{}))
 		}
 		if got := call(calling(t)); got != codes.Unimplemented {

@@ -25,6 +25,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 // certificateValidity is the validity of the certificates of a ca.
@@ -46,13 +47,9 @@ func newCA(t *testing.T, clock *clockwork.FakeClock) *ca {
 	if err == nil {
 		_, err = a.Server([]string{"127.0.0.1"}, authority.Term{Validity: 10 * certificateValidity})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	pair, err := tls.LoadX509KeyPair(root.File, root.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &ca{a, t, dir, clock, pair}
 }
 
@@ -60,13 +57,9 @@ func newCA(t *testing.T, clock *clockwork.FakeClock) *ca {
 func (c *ca) agent(session, agent string) tls.Certificate {
 	c.t.Helper()
 	issued, err := c.Agent(session, agent, authority.Term{Validity: certificateValidity})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	pair, err := tls.LoadX509KeyPair(issued.File, issued.Key)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	return pair
 }
 
@@ -74,23 +67,17 @@ func (c *ca) agent(session, agent string) tls.Certificate {
 func (c *ca) naming(uris ...string) tls.Certificate {
 	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	template := &x509.Certificate{
 		NotBefore: c.clock.Now(), NotAfter: c.clock.Now().Add(certificateValidity), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	for _, text := range uris {
 		uri, err := url.Parse(text)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		testkit.NoError(c.t, err)
 		template.URIs = append(template.URIs, uri)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.pair.Leaf, key.Public(), c.pair.PrivateKey)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
@@ -100,9 +87,7 @@ func (c *ca) serve(change ...func(*rpc.Options)) *world {
 	certificates, err := rpc.LoadCertificates(rpc.TLSFiles{
 		Cert: filepath.Join(c.dir, "server.pem"), Key: filepath.Join(c.dir, "server.key"), ClientCA: filepath.Join(c.dir, "ca.pem"),
 	}, c.clock, zap.NewNop())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	return serve(c.t, append(change, func(o *rpc.Options) { o.Certificates, o.Clock = certificates, c.clock })...)
 }
 
@@ -121,9 +106,7 @@ func (c *ca) dial(w *world, own ...tls.Certificate) *grpc.ClientConn {
 			return &own[0], nil
 		},
 	})))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -207,9 +190,7 @@ func TestCertificate_ThatIsNotValidIsRefusedAndCounts(t *testing.T) {
 	w := c.serve(func(o *rpc.Options) { o.Credentials = n })
 	expired := c.agent("team", "early")
 	server, err := tls.LoadX509KeyPair(filepath.Join(c.dir, "server.pem"), filepath.Join(c.dir, "server.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	clock.Advance(certificateValidity)
 	for want, own := range map[string]tls.Certificate{
 		"expired certificate":           expired,
@@ -252,12 +233,8 @@ func TestCertificate_EndsTheCallsOfItsConnection(t *testing.T) {
 			}
 			conn := c.dial(w, c.agent("team", "builder-1"))
 			inRecv, err := pb.NewMessageServiceClient(conn).Send(calling(t, headers...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := inRecv.Send(&pb.SendRequest{}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
+			testkit.NoError(t, inRecv.Send(&pb.SendRequest{}))
 			if _, err := inRecv.Recv(); err != nil {
 				t.Fatal(err)
 			}
@@ -283,12 +260,8 @@ func TestCertificate_ACredentialThatEndsFirstEndsTheCalls(t *testing.T) {
 	grant.Session, grant.Agent = "team", "builder-1"
 	w.grants["own"] = grant
 	stream, err := pb.NewMessageServiceClient(c.dial(w, c.agent("team", "builder-1"))).Send(calling(t, "authorization", "Bearer own"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&pb.SendRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, stream.Send(&pb.SendRequest{}))
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 func TestIdentity_BindingOfACredentialWins(t *testing.T) {
@@ -90,26 +91,18 @@ func TestCredential_EndsTheCallsThatItBegan(t *testing.T) {
 	<-began
 	// Send waits in Recv, which no context of the broker's own ends.
 	inRecv, err := pb.NewMessageServiceClient(conn).Send(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := inRecv.Send(&pb.SendRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, inRecv.Send(&pb.SendRequest{}))
 	if _, err := inRecv.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	other, err := pb.NewMessageServiceClient(conn).Send(calling(t, "authorization", "Bearer "+w.secret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 
 	end()
 	expect(t, <-unary, codes.Unauthenticated, "CREDENTIAL_REVOKED", "")
@@ -120,9 +113,7 @@ func TestCredential_EndsTheCallsThatItBegan(t *testing.T) {
 	}
 	_, err = watch.Recv()
 	expect(t, err, codes.Unauthenticated, "CREDENTIAL_REVOKED", "")
-	if err := other.Send(&pb.SendRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, other.Send(&pb.SendRequest{}))
 	if _, err := other.Recv(); err != nil {
 		t.Errorf("a stream with another credential: %v", err)
 	}
@@ -146,9 +137,7 @@ func TestCredential_PanicOfItsStreamIsInternal(t *testing.T) {
 	w.grants["ending"] = grant
 	w.features.send = func() { panic("secret state") }
 	stream, err := pb.NewMessageServiceClient(dial(t, w.tcp)).Send(calling(t, "authorization", "Bearer ending"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, err = stream.Recv()
 	expect(t, err, codes.Internal, "INTERNAL", "")
 }

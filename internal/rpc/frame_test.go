@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
 )
 
 // A numbered request reads a frame itself that has the producer "own".
@@ -67,17 +68,11 @@ func TestFrame_ReadsItsUsualFormItself(t *testing.T) {
 		return &pb.SendResponse{Results: []*pb.SendResult{{Revision: r.FirstNumber, Duplicate: r.own}}}
 	})
 	stream, err := pb.NewMessageServiceClient(dial(t, w.socket)).Send(calling(t), grpc.ForceCodec(lenient{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for number, producer := range []string{"own", "other", "own", ""} {
-		if err := stream.Send(&pb.SendRequest{Producer: producer, FirstNumber: int64(number)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, stream.Send(&pb.SendRequest{Producer: producer, FirstNumber: int64(number)}))
 		got, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if r := got.GetResults()[0]; r.GetRevision() != int64(number) || r.GetDuplicate() != (producer == "own") {
 			t.Errorf("frame %d of producer %q: %v", number, producer, r)
 		}
@@ -95,12 +90,8 @@ func TestFrame_ItemsOfAFrameThatReadsItselfCount(t *testing.T) {
 	answering(w, 65<<20, func(*numbered) any { return &pb.SendResponse{} })
 	ctx := calling(t, "authorization", "Bearer "+w.secret)
 	stream, err := pb.NewMessageServiceClient(dial(t, w.tcp)).Send(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&pb.SendRequest{Producer: "own"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, stream.Send(&pb.SendRequest{Producer: "own"}))
 	_, err = stream.Recv()
 	expect(t, err, codes.ResourceExhausted, "TOO_MUCH_UNDER_WAY", "")
 }
@@ -111,17 +102,11 @@ func TestFrame_WritesItself(t *testing.T) {
 	w := serve(t)
 	answering(w, 0, func(r *numbered) any { return warning(strings.Repeat("x", int(r.FirstNumber))) })
 	stream, err := pb.NewMessageServiceClient(dial(t, w.socket)).Send(calling(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, size := range []int{0, 900, 1000, 5000, 32<<10 - 40, 32 << 10, 300_000, 1 << 20, 2 << 20, 10} {
-		if err := stream.Send(&pb.SendRequest{FirstNumber: int64(size)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, stream.Send(&pb.SendRequest{FirstNumber: int64(size)}))
 		got, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if want := warning(strings.Repeat("x", size)).Message(); !proto.Equal(got, want) {
 			t.Errorf("an answer of %d bytes has %d, and is another", proto.Size(want), proto.Size(got))
 		}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 // heap returns the bytes that are in use, without those of pools that nobody has touched of late.
@@ -31,13 +32,9 @@ func heap() int64 {
 func greet(t *testing.T, network, address string) {
 	t.Helper()
 	conn, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	const settings, acknowledged = 4, 1
 	if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
 		t.Fatal(err)
@@ -83,15 +80,11 @@ func TestQuota_WhatIsClosedIsForgotten(t *testing.T) {
 	ctx := calling(t)
 	come := func(i int) {
 		conn, err := grpc.NewClient(w.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := whoami(metadata.AppendToOutgoingContext(ctx, "brokerd-agent", fmt.Sprintf("a%d", i)), conn); err != nil {
 			t.Fatal(err)
 		}
-		if err := conn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, conn.Close())
 	}
 	for i := range agents / 10 {
 		come(-1 - i)

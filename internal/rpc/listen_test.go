@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 func TestListen_BeyondLoopbackIsRefused(t *testing.T) {
@@ -41,9 +42,7 @@ func TestListen_Loopback(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"127.0.0.1:0", "localhost:0"} {
 		l, err := rpc.Listen(address, rpc.Loopback)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !l.Addr().(*net.TCPAddr).IP.IsLoopback() || strings.HasSuffix(rpc.Address(l), ":0") {
 			t.Errorf("%s: %s", address, rpc.Address(l))
 		}
@@ -57,9 +56,7 @@ func TestListen_SocketIsForItsUserAlone(t *testing.T) {
 	path := filepath.Join(dir, "x.sock")
 	for _, address := range []string{"unix:" + path, "unix://" + path} {
 		l, err := rpc.Listen(address, rpc.Loopback)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v %v", info, err)
@@ -78,15 +75,11 @@ func TestListen_DeadSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(shortDir(t), "x.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	dead.SetUnlinkOnClose(false) // as if its process had been killed
 	_ = dead.Close()
 	live, err := rpc.Listen("unix:"+path, rpc.Loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = live.Close() }()
 	if _, err := rpc.Listen("unix:"+path, rpc.Loopback); fault.KindOf(err) != fault.Precondition {
 		t.Errorf("a second listener: %v", err)
@@ -96,9 +89,7 @@ func TestListen_DeadSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
 func TestListen_FileInThePlaceOfTheSocketStays(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(shortDir(t), "notes.txt")
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 	if _, err := rpc.Listen("unix:"+path, rpc.Loopback); fault.KindOf(err) != fault.Invalid {
 		t.Error(err)
 	}
@@ -111,9 +102,7 @@ func TestListenDefault_InTheDataFolder(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	l, err := rpc.ListenDefault(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	if got := rpc.Address(l); got != "unix://"+filepath.Join(dir, rpc.SocketFile) {
 		t.Error(got)
@@ -128,9 +117,7 @@ func TestListenDefault_LongPathMovesAndStaysTheSame(t *testing.T) {
 	for _, base := range []string{runtime, temporary} {
 		address := func(dir string) string {
 			l, err := rpc.ListenDefault(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			defer func() { _ = l.Close() }()
 			path := l.Addr().String()
 			if !strings.HasPrefix(path, base+"/brokerd-") {
@@ -156,20 +143,14 @@ func TestListenDefault_TemporaryFolderThatOthersMayEnterIsRefused(t *testing.T) 
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("TMPDIR", shortDir(t))
 	l, err := rpc.ListenDefault(long)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	folder := filepath.Dir(l.Addr().String())
 	_ = l.Close()
 	if _, err := os.Stat(folder); err == nil {
 		t.Error("the folder is still there after the socket was closed")
 	}
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(folder, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(folder, 0o700))
+	testkit.NoError(t, os.Chmod(folder, 0o777))
 	if _, err := rpc.ListenDefault(long); fault.KindOf(err) != fault.Precondition {
 		t.Error(err)
 	}
@@ -179,9 +160,7 @@ func TestListenDefault_TemporaryFolderThatOthersMayEnterIsRefused(t *testing.T) 
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rpc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

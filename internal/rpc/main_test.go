@@ -26,6 +26,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -151,9 +152,7 @@ func start(t *testing.T, server *rpc.Server, dir string) (socket, tcp string) {
 	t.Helper()
 	var serving sync.WaitGroup
 	listen := func(l net.Listener, err error) string {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		serving.Go(func() {
 			if err := server.Serve(l); err != nil {
 				t.Error(err)
@@ -174,9 +173,7 @@ func start(t *testing.T, server *rpc.Server, dir string) (socket, tcp string) {
 func dial(t *testing.T, address string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

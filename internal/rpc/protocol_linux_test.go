@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 // A recorder keeps the connections that a listener accepts.
@@ -35,28 +36,20 @@ func TestServe_TheKernelDetectsALostClientOfHTTP(t *testing.T) {
 	server := rpc.NewServer(rpc.Options{UID: os.Getuid(), Clock: clockwork.NewRealClock(), Log: zap.NewNop()})
 	web := server.Web()
 	l, err := rpc.Listen("127.0.0.1:0", rpc.Loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	r := recorder{l, make(chan net.Conn, 1)}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(r) }()
 	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := web.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	raw, err := (<-r.accepted).(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for option, want := range map[int]int{unix.TCP_USER_TIMEOUT: 30_000, unix.TCP_KEEPIDLE: 10, unix.TCP_KEEPINTVL: 5} {
 		err := raw.Control(func(fd uintptr) {
 			if got, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option); err != nil || got != want {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
 )
 
 // wantRetry checks that an error says when to try again, and which limit was met.
@@ -69,9 +70,7 @@ func TestQuota_AnAgentHasAtMostAHundredStreams(t *testing.T) {
 		t.Error(err)
 	}
 
-	if err := last.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, last.CloseSend())
 	if _, err := last.Recv(); err == nil {
 		t.Error("the stream goes on")
 	}

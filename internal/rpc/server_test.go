@@ -20,6 +20,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 func TestServer_PanicIsInternalAndTheServerGoesOn(t *testing.T) {
@@ -81,12 +82,8 @@ func TestServer_BadTextIsInvalidWithTheFieldNamed(t *testing.T) {
 	}
 	stream, err := conn.NewStream(calling(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 		pb.MessageService_Send_FullMethodName, grpc.ForceCodec(lenient{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.SendMsg(&pb.SendRequest{Messages: messages.Messages}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, stream.SendMsg(&pb.SendRequest{Messages: messages.Messages}))
 	expect(t, stream.RecvMsg(&pb.SendResponse{}), codes.InvalidArgument, "INVALID_ARGUMENT", "messages[1].subject")
 }
 
@@ -114,9 +111,7 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 	_, err := client.GetSession(calling(t), large(5<<20))
 	expect(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE", "")
 	stream, err := pb.NewMessageServiceClient(conn).Send(calling(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := stream.Send(&pb.SendRequest{Messages: []*pb.Message{{Body: strings.Repeat("x", 5<<20)}}}); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
@@ -151,9 +146,7 @@ func TestServer_GarbageEndsItsConnectionAndNoOther(t *testing.T) {
 	w := serve(t)
 	conn := dial(t, w.socket)
 	stream, err := pb.NewMessageServiceClient(conn).Send(calling(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	noise := make([]byte, 64<<10)
 	_, _ = rand.Read(noise)
 	for name, bytes := range map[string]string{
@@ -167,12 +160,8 @@ func TestServer_GarbageEndsItsConnectionAndNoOther(t *testing.T) {
 		"settings too short": preface + "\x00\x00\x05\x04\x00\x00\x00\x00\x00abcde",
 	} {
 		attacker, err := net.Dial("unix", strings.TrimPrefix(w.socket, "unix://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := attacker.SetDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, attacker.SetDeadline(time.Now().Add(patience)))
 		_, _ = io.WriteString(attacker, bytes) // may fail: the server closes as soon as it has seen enough
 		if _, err := io.Copy(io.Discard, attacker); errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
 			t.Errorf("%s: the connection stays open", name)
@@ -192,13 +181,9 @@ func TestServer_WhoAnswersNoPingIsCutOff(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(o *rpc.Options) { o.PingAfter = time.Second })
 	frozen, err := net.Dial("unix", strings.TrimPrefix(w.socket, "unix://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = frozen.Close() }()
-	if err := frozen.SetDeadline(time.Now().Add(patience / 2)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, frozen.SetDeadline(time.Now().Add(patience/2)))
 	if _, err := io.WriteString(frozen, preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 		t.Fatal(err)
 	}
@@ -215,13 +200,9 @@ func TestServer_PingFloodEndsItsConnectionAndNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	attacker, err := net.Dial("unix", strings.TrimPrefix(w.socket, "unix://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = attacker.Close() }()
-	if err := attacker.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, attacker.SetDeadline(time.Now().Add(patience)))
 	ping := "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"
 	_, _ = io.WriteString(attacker, preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+strings.Repeat(ping, 1000))
 	if _, err := io.Copy(io.Discard, attacker); isTimeout(err) {
@@ -240,25 +221,17 @@ func TestServer_CountsItsOwnStreams(t *testing.T) {
 	defer cancel()
 	for range 3 {
 		stream, err := pb.NewMessageServiceClient(conn).Send(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.Send(&pb.SendRequest{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, stream.Send(&pb.SendRequest{}))
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	reflection, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	err = reflection.Send(&grpc_reflection_v1.ServerReflectionRequest{
 		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := reflection.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -278,12 +251,8 @@ func TestServer_StopCutsOffWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	stream, err := pb.NewMessageServiceClient(dial(t, w.socket)).Send(calling(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&pb.SendRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, stream.Send(&pb.SendRequest{}))
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}

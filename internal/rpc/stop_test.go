@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"brokerd/internal/rpc"
+	"brokerd/internal/testkit"
 )
 
 // A lateListener accepts connections whose handshake lasts until the stop of the server, and whose deadline
@@ -60,23 +61,17 @@ func TestStop_HandshakeUnderWayIsNotServedAndThenCutOff(t *testing.T) {
 	t.Parallel()
 	server := rpc.NewServer(rpc.Options{UID: os.Getuid(), Clock: clockwork.NewRealClock(), Log: zap.NewNop()})
 	inner, err := rpc.Listen("127.0.0.1:0", rpc.Loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	l := lateListener{inner, make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	client, err := net.Dial("tcp", inner.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	if _, err := io.WriteString(client, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
-	if err := http2.NewFramer(client, client).WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, http2.NewFramer(client, client).WriteSettings())
 	<-l.shaking
 	ctx := calling(t)
 	ended := make(chan struct{})

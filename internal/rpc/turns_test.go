@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // TestTurns_AreThoseOfAgentsAndOfConnectionsWithoutAgent has calls queue functions while the writer
@@ -16,9 +17,7 @@ import (
 func TestTurns_AreThoseOfAgentsAndOfConnectionsWithoutAgent(t *testing.T) {
 	t.Parallel()
 	s, err := store.Open(context.Background(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewFakeClock()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+
+	"brokerd/internal/testkit"
 )
 
 // A wire is a client below gRPC, which does not end its requests.
@@ -41,9 +43,7 @@ func openWire(t *testing.T, address string, headers ...string) *wire {
 		network, address = "unix", path
 	}
 	conn, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w := &wire{
 		Framer: http2.NewFramer(conn, conn), t: t, conn: conn, headers: headers, next: 1, ends: make(chan end, 2000),
 		opened: make(chan uint32, 2000), lost: make(chan struct{}),
@@ -64,9 +64,7 @@ func (w *wire) close() {
 
 func (w *wire) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.NoError(w.t, err)
 }
 
 // read notes the ends of calls until the connection ends.

@@ -292,14 +292,10 @@ func (h *history) advance(t *rapid.T) {
 	h.gone += len(due)
 	events, err := h.Root().SubscribeEvents(h.ctx,
 		&pb.SubscribeEventsRequest{AfterRevision: new(int64), Filter: &pb.EventFilter{Types: []string{"state.expired"}}})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	apptest.NoError(h.t, err)
 	for n := 0; n < h.gone; {
 		page, err := events.Recv()
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		apptest.NoError(h.t, err)
 		n += len(page.Events)
 	}
 	at := map[name]int64{}
@@ -329,9 +325,7 @@ func (h *history) versions(n name) []*pb.StateEntry {
 	if status.Code(err) == codes.NotFound {
 		return nil
 	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	apptest.NoError(h.t, err)
 	return out.Versions
 }
 
@@ -375,14 +369,10 @@ func (h *history) watch() {
 	ctx, cancel := context.WithCancel(h.ctx)
 	defer cancel()
 	s, err := h.api("").WatchState(ctx, &pb.WatchStateRequest{AfterRevision: &h.after})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	apptest.NoError(h.t, err)
 	for len(h.seen) < len(h.log) {
 		frame, err := s.Recv()
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		apptest.NoError(h.t, err)
 		for _, e := range frame.Changes {
 			h.seen = append(h.seen, fmt.Sprintf("%s/%s %d %s", e.Namespace, e.Key, e.Version, what(e)))
 		}

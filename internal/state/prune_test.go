@@ -146,8 +146,7 @@ func TestState_IsExportedAndRemovedWithItsSession(t *testing.T) {
 	watch, _ := startWatch(o, &pb.WatchStateRequest{})
 	apptest.Must(t, def.DeleteSession, &pb.DeleteSessionRequest{Name: "s"})
 	w.Check()
-	_, err = watch.Recv()
-	apptest.Refused(t, err, codes.NotFound, "SESSION_NOT_FOUND")
+	apptest.Refused(t, apptest.Err(watch.Recv()), codes.NotFound, "SESSION_NOT_FOUND")
 	apptest.Must(t, keep.PutState, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("free")})
 	apptest.Must(t, keep.PutState, &pb.PutStateRequest{Namespace: "global", Key: "wake", Value: text("x")})
 	w.Session("s", nil) // another of that name has nothing of it

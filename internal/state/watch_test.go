@@ -282,8 +282,7 @@ func TestWatch_RefusesTheFuture(t *testing.T) {
 	a := w.Agent("a", "builder")
 	s, err := a.WatchState(a.Ctx, &pb.WatchStateRequest{AfterRevision: new(int64(1 << 40))})
 	apptest.NoError(t, err)
-	_, err = s.Recv()
-	apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	apptest.Refused(t, apptest.Err(s.Recv()), codes.InvalidArgument, "INVALID_ARGUMENT")
 }
 
 func TestWatch_EndsWithTheBrokerAndGoesOnAfterIt(t *testing.T) {
@@ -294,8 +293,7 @@ func TestWatch_EndsWithTheBrokerAndGoesOnAfterIt(t *testing.T) {
 	last := set(a, "k", "1")
 	changes(t, s, 1)
 	w.Restart()
-	_, err := s.Recv()
-	apptest.Refused(t, err, codes.Unavailable, "SHUTTING_DOWN")
+	apptest.Refused(t, apptest.Err(s.Recv()), codes.Unavailable, "SHUTTING_DOWN")
 	write(a, &pb.PutStateRequest{Key: "k", Value: text("2"), Ttl: durationpb.New(time.Hour)})
 	s, _ = startWatch(a, &pb.WatchStateRequest{AfterRevision: &last})
 	if got := changes(t, s, 1); !strings.HasSuffix(got[0], ": 2") {
@@ -322,8 +320,7 @@ func TestWatch_ThereAreAThousandAtMost(t *testing.T) {
 	other := w.Agent("a", "builder")
 	s, err := other.WatchState(o.Ctx, &pb.WatchStateRequest{})
 	apptest.NoError(t, err)
-	_, err = s.Recv()
-	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_WATCHES")
+	apptest.Refused(t, apptest.Err(s.Recv()), codes.ResourceExhausted, "TOO_MANY_WATCHES")
 	cancel()
 	for _, s := range open {
 		for err = nil; err == nil; {

@@ -56,9 +56,7 @@ func TestBackup_HasOneCommitWhileOthersAreMade(t *testing.T) {
 			return nil
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if got != revision || steps < 2 || last != size {
 		t.Errorf("revision %d, %d of %d bytes in %d steps; want revision %d in several steps", got, last, size, steps, revision)
 	}
@@ -85,9 +83,7 @@ func TestBackup_NeverReplacesAFile(t *testing.T) {
 	t.Parallel()
 	s := stocked(t)
 	path := filepath.Join(t.TempDir(), "copy")
-	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
 	_, err := s.Backup(t.Context(), path, unread, func(int64, int64) {})
 	if kept, _ := os.ReadFile(path); err == nil || string(kept) != "mine" {
 		t.Errorf("the file has %q, %v", kept, err)

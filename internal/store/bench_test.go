@@ -11,6 +11,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 const messageTables = `
@@ -143,9 +144,7 @@ func BenchmarkMessageLifecycle(b *testing.B) {
 					},
 				}
 				for _, step := range steps {
-					if err := s.Write(ctx, step); err != nil {
-						b.Fatal(err)
-					}
+					testkit.NoError(b, s.Write(ctx, step))
 				}
 				if len(claimed) != n {
 					b.Fatalf("claimed %d of %d", len(claimed), n)
@@ -199,9 +198,7 @@ func BenchmarkWrite(b *testing.B) {
 // BenchmarkRead is the price of one snapshot with one query.
 func BenchmarkRead(b *testing.B) {
 	s := open(b)
-	if err := s.Write(context.Background(), add("one")); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, s.Write(context.Background(), add("one")))
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
@@ -209,8 +206,6 @@ func BenchmarkRead(b *testing.B) {
 			_, err := namesIn(snap)
 			return err
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 const mebibyte = 1 << 20
@@ -44,9 +45,7 @@ func churn(t *testing.T, s *store.Store, bytes int) {
 func logFile(t *testing.T, dir string) int64 {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(dir, store.DatabaseFile+"-wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return info.Size()
 }
 
@@ -94,9 +93,7 @@ func TestLog_ReaderThatHoldsOnIsReportedAndCostsNoData(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	churn(t, s, 64*mebibyte)
 	if got := s.Stats().LogBytes; got > 64*mebibyte {
 		t.Errorf("the log has %d MiB after the reader has gone", got/mebibyte)
@@ -125,9 +122,7 @@ func TestLog_FailedCheckpointKeepsTheBusyTimeout(t *testing.T) {
 	core, logs := observer.New(zapcore.ErrorLevel)
 	s := open(t, withLog(zap.New(core)))
 	got, err := store.BusyTimeoutAfterFailedCheckpoint(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if logs.Len() != 1 {
 		t.Errorf("%d errors were logged, want that of the checkpoint", logs.Len())
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func TestCommitted_IsToldOfEveryCommitBeforeItsCallersAreAnswered(t *testing.T) {
@@ -19,9 +20,7 @@ func TestCommitted_IsToldOfEveryCommitBeforeItsCallersAreAnswered(t *testing.T) 
 	refused := submit(s, store.LaneFill, func(*store.Tx) error { return errors.New("no") })
 	release()
 	for _, o := range outcomes {
-		if err := <-o; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-o)
 	}
 	if err := <-refused; err == nil {
 		t.Fatal("not refused")

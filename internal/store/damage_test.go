@@ -44,18 +44,14 @@ func filled(t *testing.T) string {
 func execute(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite3", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	db.SetMaxOpenConns(1)
 	for _, text := range statements {
 		if _, err := db.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, db.Close())
 }
 
 // unclean removes the mark of the clean stop.
@@ -103,9 +99,7 @@ func TestOpen_ChecksInTheBackgroundAndThenRefusesChanges(t *testing.T) {
 			}
 			core, logged := observer.New(zap.InfoLevel)
 			s, err := store.Open(t.Context(), settings(t, inFolder(dir), withLog(zap.New(core)), withClock(clockwork.NewRealClock()), atOnce(c.atOnce)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			s.CheckBehind()
 			store.AwaitCheck(s)
 			select {
@@ -157,9 +151,7 @@ func TestDamage_ThatAStatementMeetsEndsWriting(t *testing.T) {
 				o := settings(t, way, inFolder(dir))
 				o.Unchecked = true
 				s, err := store.Open(t.Context(), o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				wantFault(t, meet(s), fault.Unavailable, "DATABASE_DAMAGED")
 				<-s.Damaged()
 				err = s.Write(t.Context(), func(tx *store.Tx) error {
@@ -183,17 +175,13 @@ func TestOpen_RefusesAnEmptyDatabaseInAUsedFolder(t *testing.T) {
 	dir := made(t)
 	path := filepath.Join(dir, store.DatabaseFile)
 	for _, f := range []string{path, filepath.Join(dir, "operator.credential")} {
-		if err := os.WriteFile(f, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(f, nil, 0o600))
 	}
 	refuse(t, dir, "EMPTY_DATABASE")
 	if data, err := os.ReadFile(path); err != nil || len(data) > 0 {
 		t.Errorf("the file was changed: %d bytes, %v", len(data), err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(path))
 	open(t, inFolder(dir)) // as the message says
 }
 
@@ -201,9 +189,7 @@ func TestOpen_EmptyDatabaseOfAFirstStartThatFailedIsUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{store.DatabaseFile, store.LockFile} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	open(t, inFolder(dir))
 }
@@ -215,9 +201,7 @@ func TestOpen_LeavesAForeignDatabaseUntouched(t *testing.T) {
 		path := filepath.Join(dir, store.DatabaseFile)
 		execute(t, path, fmt.Sprintf(`PRAGMA page_size = %d`, pageSize), `PRAGMA auto_vacuum = incremental`, `CREATE TABLE notes (text TEXT)`)
 		before, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		refuse(t, dir, "FOREIGN_DATABASE")
 		after, err := os.ReadFile(path)
 		if err != nil || !bytes.Equal(before, after) {
@@ -262,9 +246,7 @@ func TestOpen_ReportsCommitsBehindADamagedPlaceInTheLog(t *testing.T) {
 				if err == nil {
 					err = os.WriteFile(filepath.Join(other, file), data, 0o600)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 			}
 			core, logged := observer.New(zap.WarnLevel)
 			damaged := open(t, inFolder(other), withLog(zap.New(core)))
@@ -320,9 +302,7 @@ func TestOpen_LogsWhatItFoundInTheLog(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(path+"-wal", c.damage(log), 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			core, logged := observer.New(zap.InfoLevel)
 			open(t, inFolder(other), withLog(zap.New(core)))
 			lines := logged.FilterMessageSnippet("the write-ahead log").All()

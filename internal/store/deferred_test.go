@@ -11,6 +11,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // insertAgain adds an item with a number that another one has, which no function may do: it is a defect.
@@ -33,9 +34,7 @@ func TestExec_RunsBeforeTheNextReadOfAnyFunction(t *testing.T) {
 		submit(s, store.LaneFill, look(&own))
 		last := submit(s, store.LaneFill, look(&next))
 		release()
-		if err := <-last; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-last)
 		if diff := cmp.Diff([][]string{{"one", "another"}, {"one", "another", "another"}}, [][]string{own, next}); diff != "" {
 			t.Error(diff)
 		}
@@ -273,8 +272,6 @@ func allCells(t *testing.T, s *store.Store) (all []string) {
 			func(r *store.Rows) (cell string, err error) { return cell, r.Scan(&cell) })
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return all
 }

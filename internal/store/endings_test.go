@@ -13,6 +13,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func TestOnCommit_RunsInOrderAfterTheCommitAndBeforeAnyAnswer(t *testing.T) {
@@ -339,9 +340,7 @@ func TestClose_FinishesWhatWasAcceptedAndTakesNothingMore(t *testing.T) {
 		runtime.Gosched() // Close is on its way
 	}
 	release()
-	if err := errors.Join(<-closed, s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(<-closed, s.Close()))
 	for _, outcome := range outcomes {
 		if err := <-outcome; err != nil {
 			t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 const insertNumbers = `
@@ -19,9 +20,7 @@ func TestExcess_ReportsAFunctionThatChangesOrReadsTooManyRows(t *testing.T) {
 	write := func(fn func(tx *store.Tx) error) []store.Excess {
 		t.Helper()
 		reports = nil
-		if err := s.Write(context.Background(), fn); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Write(context.Background(), fn))
 		return reports
 	}
 	insert := func(n int) func(tx *store.Tx) error {

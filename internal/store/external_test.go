@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func external(o *store.Options) { o.Checkpoint = store.CheckpointExternal }
@@ -22,9 +23,7 @@ func external(o *store.Options) { o.Checkpoint = store.CheckpointExternal }
 func content(t *testing.T, dir, suffix string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, store.DatabaseFile+suffix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return b
 }
 
@@ -108,19 +107,13 @@ func TestOpen_LogThatAnotherProgramReadsIsNoDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, inFolder(dir), external)
 	other, err := sql.Open("sqlite3", filepath.Join(dir, store.DatabaseFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = other.Close() }() // it only reads
 	tx, err := other.BeginTx(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = tx.Rollback() }() // it only reads
 	var objects int
-	if err := tx.QueryRow(`SELECT count(*) FROM sqlite_schema`).Scan(&objects); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tx.QueryRow(`SELECT count(*) FROM sqlite_schema`).Scan(&objects))
 	write(t, s, func(tx *store.Tx) error {
 		insert(tx, "large", make([]byte, mebibyte))
 		return nil

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // A child shares the files of the process between its start and the execution of its program.
@@ -17,17 +18,11 @@ func TestClose_FreesTheFolderAlthoughAChildStarts(t *testing.T) {
 	t.Parallel()
 	o := settings(t)
 	s, err := store.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	path, err := filepath.EvalSymlinks(filepath.Join(o.Dir, store.LockFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var files []int // a number may be in use for another file by now
 	for _, f := range open {
 		number, err := strconv.Atoi(f.Name())
@@ -39,17 +34,11 @@ func TestClose_FreesTheFolderAlthoughAChildStarts(t *testing.T) {
 		t.Fatalf("%s is open %d times", path, len(files))
 	}
 	dup, err := unix.Dup(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer unix.Close(dup) //nolint:errcheck // the test is over
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	again, err := store.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
@@ -68,12 +57,8 @@ func TestOpen_FreesSpaceForTheProcessID(t *testing.T) {
 		}
 	})
 	s, err := store.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, s.Close())
 	lock, filler := filepath.Join(o.Dir, store.LockFile), filepath.Join(o.Dir, "filler")
 	if err := os.Truncate(lock, 0); err != nil { // its page is the filler's now
 		t.Fatal(err)
@@ -88,13 +73,9 @@ func TestOpen_FreesSpaceForTheProcessID(t *testing.T) {
 	if pid, err := os.ReadFile(lock); string(pid) != strconv.Itoa(os.Getpid())+"\n" || err != nil {
 		t.Errorf("the lock file has %q, %v", pid, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	o.Full = nil
-	if err := errors.Join(os.Truncate(lock, 0), os.WriteFile(filler, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(os.Truncate(lock, 0), os.WriteFile(filler, nil, 0o600)))
 	if err := os.WriteFile(filler, make([]byte, 9<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatal("the disk is not full:", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,9 +68,7 @@ func settings(tb testing.TB, options ...option) store.Options {
 func open(tb testing.TB, options ...option) *store.Store {
 	tb.Helper()
 	s, err := store.Open(context.Background(), settings(tb, options...))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	tb.Cleanup(func() { shut(tb, s) })
 	return s
 }
@@ -113,9 +112,7 @@ func submit(s *store.Store, lane store.Lane, fn func(*store.Tx) error) <-chan er
 
 func write(tb testing.TB, s *store.Store, fn func(*store.Tx) error) {
 	tb.Helper()
-	if err := s.Write(context.Background(), fn); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, s.Write(context.Background(), fn))
 }
 
 // atEnd returns a round that runs fn at the end of a batch.
@@ -143,9 +140,7 @@ func names(tb testing.TB, s *store.Store) []string {
 		found, err = namesIn(snap)
 		return err
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	return found
 }
 

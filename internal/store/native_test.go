@@ -13,6 +13,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // C gets SQLite's objects out of fields of the driver's, which another version of the driver may name otherwise. The
@@ -62,9 +63,7 @@ func TestExec_StoresEveryArgumentAsTheDriverDoes(t *testing.T) {
 					func(r *store.Rows) (sample string, err error) { return sample, r.Scan(&sample) })
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			return all
 		}
 		want := stored("driver")
@@ -212,9 +211,7 @@ func TestExec_RefusedFunctionTakesBackItsArguments(t *testing.T) {
 		})
 		last := submit(s, store.LaneFill, func(tx *store.Tx) error { insert(tx, "last", content("l")); return nil })
 		release()
-		if err := <-last; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-last)
 		write(t, s, func(tx *store.Tx) error {
 			for name, want := range map[string]string{"first": "f", "last": "l"} {
 				var got []byte

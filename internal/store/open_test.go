@@ -13,6 +13,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // refuse opens a folder that must be refused, and returns the message.
@@ -53,9 +54,7 @@ func TestOpen_MakesAPrivateFolder(t *testing.T) {
 		filepath.Join(dir, store.LockFile):              0o600,
 	} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if info.Mode() != want {
 			t.Errorf("%s has mode %v, want %v", path, info.Mode(), want)
 		}
@@ -161,9 +160,7 @@ func copyFile(t *testing.T, from, to string) {
 	if err == nil {
 		err = os.WriteFile(to, data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 func TestOpen_AppliesMissingMigrationsOnce(t *testing.T) {
@@ -245,9 +242,7 @@ func TestOpen_DatabaseOfAnotherBuildIsNotCalledDamaged(t *testing.T) {
 func TestOpen_DamagedDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(filepath.Join(made(t), store.DatabaseFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, data := range map[string][]byte{
 		"text":             []byte("not a database at all\n"),
 		"no header":        append(make([]byte, 100), whole[100:]...),
@@ -260,9 +255,7 @@ func TestOpen_DamagedDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, store.DatabaseFile)
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(path, data, 0o600))
 			reason := "DAMAGED"
 			if name == "somebody else's" {
 				reason = "FOREIGN_DATABASE"
@@ -301,27 +294,19 @@ func TestCheck_FindsDamage(t *testing.T) {
 	dir := made(t)
 	path := filepath.Join(dir, store.DatabaseFile)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	middle := len(data) / 2 / 8192 * 8192
 	copy(data[middle:], []byte{0, 0, 0, 99}) // the chain of a large value's pages goes astray
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, data, 0o600))
 	s, err := store.Open(context.Background(), settings(t, inFolder(dir)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
 	problems, err := s.Check(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(problems) == 0 {
 		t.Error("nothing was found")
 	}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // patient is add for somebody who is not in a hurry.
@@ -34,9 +35,7 @@ func TestPatient_SharesTheCommitOfWhatComesNext(t *testing.T) {
 		wantOpen(t, s)
 		second := submit(s, store.LaneDrain, patient("second"))
 		wantOpen(t, s)
-		if err := s.Write(context.Background(), add("third")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Write(context.Background(), add("third")))
 		for _, outcome := range []<-chan error{first, second} {
 			if err := <-outcome; err != nil {
 				t.Error(err)
@@ -80,9 +79,7 @@ func TestPatient_IsCommittedWithAKickAndByClose(t *testing.T) {
 			t.Error("the kick waits")
 		}
 		second := submit(s, store.LaneFill, patient("second"))
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Close())
 		if err := <-second; err != nil {
 			t.Error(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func TestStatement_IsPlannedOnceWhateverItsArguments(t *testing.T) {
@@ -30,9 +31,7 @@ func TestStatement_IsPlannedOnceWhateverItsArguments(t *testing.T) {
 				count := func(limit int) int {
 					t.Helper()
 					planned = 0
-					if err := s.Write(context.Background(), func(tx *store.Tx) error { return run(tx, limit) }); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, s.Write(context.Background(), func(tx *store.Tx) error { return run(tx, limit) }))
 					return planned
 				}
 				if count(1) == 0 {

@@ -12,6 +12,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func TestRead_SeesOneCommitWhateverIsWritten(t *testing.T) {
@@ -28,9 +29,7 @@ func TestRead_SeesOneCommitWhateverIsWritten(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff([]string{"a", "b"}, names(t, s)); diff != "" {
 		t.Error(diff)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // submitNotes hands over a function that only notes.
@@ -62,9 +63,7 @@ func TestRound_RunsBeforeAFunctionThatDoesNotOnlyNote(t *testing.T) {
 	submitNotes(s, noting(r, "d"))
 	release()
 	write(t, s, nothing)
-	if err := <-looked; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-looked)
 	if diff := cmp.Diff([]string{"a", "b"}, seen); diff != "" {
 		t.Error("what the function saw", diff)
 	}

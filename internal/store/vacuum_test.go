@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func space(tb testing.TB, s *store.Store) (got store.Space) {
@@ -13,9 +14,7 @@ func space(tb testing.TB, s *store.Store) (got store.Space) {
 		got, err = store.SpaceOf(snap)
 		return err
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	return got
 }
 

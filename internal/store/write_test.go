@@ -15,6 +15,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 var errRefused = errors.New("refused")
@@ -403,9 +404,7 @@ func TestSubmit_KeepsTheOrderOfALane(t *testing.T) {
 		want = append(want, name)
 		last = submit(s, store.LaneFill, add(name))
 	}
-	if err := <-last; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-last)
 	if diff := cmp.Diff(want, names(t, s)); diff != "" {
 		t.Error(diff)
 	}

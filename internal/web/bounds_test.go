@@ -54,9 +54,7 @@ func TestHTTP_UnfinishedBodiesOfACredentialAreBoundedInBytes(t *testing.T) {
 		conn, err := net.Dial("tcp", b.TCP())
 		apptest.NoError(t, err)
 		defer func() { _ = conn.Close() }()
-		if _, err := io.WriteString(conn, head); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(io.WriteString(conn, head)))
 		go func() {
 			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err == nil {
@@ -111,9 +109,7 @@ func TestHTTP_ALengthBesideATransferEncodingEndsTheConnection(t *testing.T) {
 			step = len(text)
 		}
 		for i := 0; i < len(text); i += step {
-			if _, err := io.WriteString(conn, text[i:i+step]); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, apptest.Err(io.WriteString(conn, text[i:i+step])))
 		}
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		apptest.NoError(t, err)

@@ -428,9 +428,7 @@ func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
 	}
 	const frame = `{"messages":[{"target":{"role":"builder"}}]}`
 	const head = "POST /v1/call/MessageService/Send HTTP/1.1\r\nHost: brokerd\r\nContent-Length: 1000\r\n\r\n"
-	if _, err := io.WriteString(conn, head+frame+"\n"); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(io.WriteString(conn, head+frame+"\n")))
 	if codes := b.Ended("MessageService/Send", 1); codes["Canceled"] != 1 {
 		t.Errorf("the call ended with %v", codes)
 	}

@@ -245,13 +245,9 @@ func TestHTTP_TheFirstBytesMayComeSlowly(t *testing.T) {
 		conn := raw(t, b)
 		request := first + " /v1/nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 		for i := range 4 {
-			if _, err := io.WriteString(conn, request[i:i+1]); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, apptest.Err(io.WriteString(conn, request[i:i+1])))
 		}
-		if _, err := io.WriteString(conn, request[4:]); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(io.WriteString(conn, request[4:])))
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Errorf("%s: %v", first, err)
@@ -288,9 +284,7 @@ func TestHTTP_AStopEndsConnectionsThatSendNothing(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	silent, half := raw(t, b), raw(t, b)
-	if _, err := io.WriteString(half, "PR"); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(io.WriteString(half, "PR")))
 	b.Restart()
 	for _, conn := range []net.Conn{silent, half} {
 		if _, err := conn.Read(make([]byte, 1)); err == nil {

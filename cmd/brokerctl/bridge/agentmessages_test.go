@@ -17,6 +17,7 @@ import (
 
 	"brokerd/cmd/brokerctl/bridge"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 const agentRoot = ".agent-messages/"
@@ -79,9 +80,7 @@ func TestAgentMessages_MailAppearsInTheInboxUntilItsFileSaysAcknowledged(t *test
 	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
-	if err := os.MkdirAll(filepath.Join(d.dir, agentRoot, "inbox/scout"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(filepath.Join(d.dir, agentRoot, "inbox/scout"), 0o755))
 	d.start()
 	d.awaitAgent("scout")
 	question := d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Type: "question", Subject: "How many?", Payload: `{"of": "tests"}`,
@@ -227,9 +226,7 @@ func TestAgentMessages_EventFileIsPublishedAndArchived(t *testing.T) {
 		Source  string            `json:"source"`
 		Details map[string]string `json:"details"`
 	}
-	if err := json.Unmarshal([]byte(d.claim(lead, 1)[0].GetPayload()), &payload); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, json.Unmarshal([]byte(d.claim(lead, 1)[0].GetPayload()), &payload))
 	want := map[string]string{"task_id": "t-1", "description": "no model", "file.mood": "low", "file.event_id": "evt_1",
 		"file.timestamp": "2026-01-01T00:00:00Z"}
 	if diff := cmp.Diff(want, payload.Details); diff != "" || payload.Source != "scout" {
@@ -257,9 +254,7 @@ func TestAgentMessages_BlockerEventsRaiseAndResolveBlockers(t *testing.T) {
 	blockers := func() []*pb.Blocker {
 		t.Helper()
 		out, err := pb.NewBlockerServiceClient(lead).ListBlockers(t.Context(), &pb.ListBlockersRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		return out.GetBlockers()
 	}
 	publish("BlockerEncountered", "evt_1",
@@ -289,9 +284,7 @@ func (d *team) sentBy(agent string) []*pb.InboxItem {
 	d.t.Helper()
 	out, err := messages(d.broker.Operator()).ListMessages(d.t.Context(), &pb.ListMessagesRequest{
 		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{Senders: []string{agent}}})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return out.GetItems()
 }
 

@@ -17,9 +17,7 @@ import (
 func (d *team) open(as pb.DecisionServiceClient, in *pb.OpenDecisionRequest) *pb.Decision {
 	d.t.Helper()
 	out, err := as.OpenDecision(d.t.Context(), in)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return out.GetDecision()
 }
 
@@ -28,9 +26,7 @@ func (d *team) awaitVerdict(id string) *pb.Decision {
 	d.t.Helper()
 	out, err := pb.NewDecisionServiceClient(d.broker.Operator()).GetDecision(d.t.Context(),
 		&pb.GetDecisionRequest{Id: id, Wait: durationpb.New(apptest.Patience)})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return out.GetDecision()
 }
 
@@ -224,9 +220,7 @@ func TestAnswers_HandoffsCrossTheBridgeInBothDirections(t *testing.T) {
 	d.start()
 	d.awaitAgent("scout")
 	created, err := calls.CreateHandoff(t.Context(), &pb.CreateHandoffRequest{Title: "Login", ToAgent: "scout"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	id := created.GetHandoff().GetId()
 	request := d.object(agentRoot + "inbox/scout/" + d.awaitFiles(agentRoot+"inbox/scout", 1)[0])
 	if payload := request["payload"].(map[string]any); request["message_type"] != "handoff_request" ||
@@ -255,9 +249,7 @@ func TestAnswers_HandoffsCrossTheBridgeInBothDirections(t *testing.T) {
 		t.Fatalf("the handoffs are %v, %v", list, err)
 	}
 	got, err = calls.GetHandoff(t.Context(), &pb.GetHandoffRequest{Id: list.GetHandoffs()[0].GetId()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	h := got.GetHandoff()
 	parts := []any{h.GetFrom(), h.GetTitle(), h.GetContent().GetBackground(), h.GetContent().GetArtifacts()}
 	if diff := cmp.Diff([]any{"scout", "Build it", "# The whole story",
@@ -267,9 +259,7 @@ func TestAnswers_HandoffsCrossTheBridgeInBothDirections(t *testing.T) {
 	if names := d.artifacts(); len(names) != 1 || names[0] != "handoffs/handoff_1/artifacts/design.md" {
 		t.Errorf("the artifacts are %v", names)
 	}
-	if _, err := calls.AcceptHandoff(t.Context(), &pb.AcceptHandoffRequest{Id: h.GetId()}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(calls.AcceptHandoff(t.Context(), &pb.AcceptHandoffRequest{Id: h.GetId()})))
 	d.await(agentRoot+"inbox/scout", "the notice", func() bool { return len(d.names(agentRoot+"inbox/scout")) == 2 })
 }
 
@@ -312,9 +302,7 @@ func TestAnswers_AnswerToAnOrdinaryMessageDecidesNothing(t *testing.T) {
 		&pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN, To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}})
 	handoff, err := pb.NewHandoffServiceClient(lead).CreateHandoff(t.Context(),
 		&pb.CreateHandoffRequest{Title: "Login", ToAgent: "scout"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	ordinary := d.send(lead, toAgent("scout", "are you there?"))
 	for i, file := range []string{`"type":"shutdown_response","in_reply_to":"` + ordinary.GetId() + `"`,
 		`"type":"shutdown_response","thread_id":"talk"`, `"type":"handoff_accepted","thread_id":"talk"`} {

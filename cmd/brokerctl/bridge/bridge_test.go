@@ -111,13 +111,9 @@ func TestRun_SymbolicLinkDoesNotLeadOutOfTheFolder(t *testing.T) {
 	d := newTeam(t, "maildir")
 	d.broker.Registered("lead", "lead")
 	secret := filepath.Join(t.TempDir(), "secret.json")
-	if err := os.WriteFile(secret, []byte(`{"to":"lead","body":"secret"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(secret, []byte(`{"to":"lead","body":"secret"}`), 0o600))
 	d.write("messages/outbox/a/.keep", "")
-	if err := os.Symlink(secret, filepath.Join(d.dir, "messages/outbox/a/1.json")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink(secret, filepath.Join(d.dir, "messages/outbox/a/1.json")))
 	d.start()
 	d.awaitFiles("rejected", 2)
 	if text := d.text("rejected/messages-outbox-a-1.json.error"); !strings.Contains(text, "symbolic link") {
@@ -126,9 +122,7 @@ func TestRun_SymbolicLinkDoesNotLeadOutOfTheFolder(t *testing.T) {
 	d.awaitEvents("the event", func(ctx context.Context) bool {
 		out, err := pb.NewEventServiceClient(d.broker.Operator()).ListEvents(ctx, &pb.ListEventsRequest{
 			Filter: &pb.EventFilter{Types: []string{"bridge.file_rejected"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		return len(out.GetEvents()) == 1
 	})
 }
@@ -139,9 +133,7 @@ func TestRun_SenderBeyondItsRateIsSlowedDownAndLosesNothing(t *testing.T) {
 	lead := d.broker.Registered("lead", "lead")
 	_, err := pb.NewSessionServiceClient(d.broker.Operator()).ConfigureSession(t.Context(), &pb.ConfigureSessionRequest{
 		Settings: &pb.SessionSettings{SendRate: new(20.0), SendBurst: new(int32(1))}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, name := range []string{"1", "2", "3", "4", "5"} {
 		d.write("messages/outbox/a/"+name+".json", `{"to":"lead","body":"`+name+`"}`)
 	}
@@ -158,9 +150,7 @@ func TestRun_EndsWhenTheSessionIsClosed(t *testing.T) {
 	d := newTeam(t, "maildir")
 	d.write("messages/outbox/a/.keep", "")
 	sessions := pb.NewSessionServiceClient(d.broker.Operator())
-	if _, err := sessions.CreateSession(t.Context(), &pb.CreateSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(sessions.CreateSession(t.Context(), &pb.CreateSessionRequest{Name: "team"})))
 	ended, stopped, ready := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -172,9 +162,7 @@ func TestRun_EndsWhenTheSessionIsClosed(t *testing.T) {
 	}()
 	t.Cleanup(func() { <-stopped })
 	<-ready
-	if _, err := sessions.CloseSession(t.Context(), &pb.CloseSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(sessions.CloseSession(t.Context(), &pb.CloseSessionRequest{Name: "team"})))
 	d.write("messages/outbox/a/1.json", `{"to":"b","body":"too late"}`)
 	select {
 	case err := <-ended:

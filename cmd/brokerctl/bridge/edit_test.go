@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/internal/apptest"
 )
 
 func TestEdit_ConcurrentChangeOfTheAgentIsNotLost(t *testing.T) {
@@ -28,9 +29,7 @@ func TestEdit_ConcurrentChangeOfTheAgentIsNotLost(t *testing.T) {
 				changed, err := bridge.WithField(string(text), "status", `"read"`)
 				return []byte(changed), err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			want := map[string]any{"status": "read"}
 			if agentEdits > 0 {
 				want["note"] = float64(agentEdits)
@@ -51,9 +50,7 @@ func TestEdit_ChangeThatAKillInterruptsKeepsTheTextOfTheAgent(t *testing.T) {
 	d.write("inbox/m.json", `{"id": 1, "status": "read"}`) // the bridge's
 	d.write(".bridge/edit/inbox/m.json", `{"id": 1, "status": "acknowledged", "note": 7}`)
 	d.write(".bridge/edit/inbox/gone.json", `{"id": 2}`)
-	if err := bridge.ResumeEdits(openRoot(t, d.dir)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, bridge.ResumeEdits(openRoot(t, d.dir)))
 	want := map[string]any{"id": 1.0, "status": "acknowledged", "note": 7.0}
 	if diff := cmp.Diff(want, d.object("inbox/m.json")); diff != "" {
 		t.Error(diff)
@@ -80,9 +77,7 @@ func TestWithField_ChangesOneFieldAndNoOtherByte(t *testing.T) {
 func openRoot(t *testing.T, dir string) *os.Root {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	return root
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"brokerd/internal/apptest"
 )
 
 func TestFuture_FileWithATimeInTheFutureSettles(t *testing.T) {
@@ -21,16 +23,10 @@ func TestFuture_FileWithATimeInTheFutureSettles(t *testing.T) {
 			root := d.empty("scout")
 			d.start()
 			d.write("new", file[1])
-			if err := os.MkdirAll(filepath.Dir(filepath.Join(d.dir, file[0])), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(d.dir, file[0])), 0o755))
 			ahead := time.Now().Add(time.Hour)
-			if err := os.Chtimes(filepath.Join(d.dir, "new"), ahead, ahead); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(filepath.Join(d.dir, "new"), filepath.Join(d.dir, file[0])); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.Chtimes(filepath.Join(d.dir, "new"), ahead, ahead))
+			apptest.NoError(t, os.Rename(filepath.Join(d.dir, "new"), filepath.Join(d.dir, file[0])))
 			d.awaitFiles(root+"rejected", 2)
 		})
 	}
@@ -39,9 +35,7 @@ func TestFuture_FileWithATimeInTheFutureSettles(t *testing.T) {
 		d := newTeam(t, "maildir")
 		d.write("context/a.md", "1")
 		ahead := time.Now().Add(time.Hour)
-		if err := os.Chtimes(filepath.Join(d.dir, "context/a.md"), ahead, ahead); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Chtimes(filepath.Join(d.dir, "context/a.md"), ahead, ahead))
 		d.start()
 		d.awaitVersions("context/a.md", 1)
 	})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // awaitFinding waits until explain has a finding about a bridge with a severity and a text, or for "" has none.
@@ -18,9 +19,7 @@ func (d *team) awaitFinding(about *pb.ExplainRequest, severity pb.FindingSeverit
 	var found *pb.Finding
 	d.awaitEvents("explain says: "+text, func(ctx context.Context) bool {
 		out, err := pb.NewAdminServiceClient(d.broker.Operator()).Explain(ctx, about)
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		found = nil
 		for _, f := range out.GetFindings() {
 			if strings.HasPrefix(f.GetSubject(), "bridge ") && (text == "" || strings.Contains(f.GetSummary(), text)) {
@@ -54,9 +53,7 @@ func TestHealth_RejectedFileIsAWarningUntilItIsRemoved(t *testing.T) {
 			d.start()
 			d.put(refusedFile{name: "m2", to: "laed"})
 			d.awaitFinding(everything, pb.FindingSeverity_FINDING_SEVERITY_WARNING, "2 rejected files")
-			if err := os.RemoveAll(filepath.Join(d.dir, root, "rejected")); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.RemoveAll(filepath.Join(d.dir, root, "rejected")))
 			d.awaitFinding(everything, 0, "")
 		})
 	}
@@ -97,8 +94,6 @@ func TestHealth_ReportOfAnAgentIsNoFinding(t *testing.T) {
 	_, err := pb.NewStateServiceClient(d.broker.Conn("lead")).PutState(t.Context(), &pb.PutStateRequest{
 		Namespace: "bridge", Key: "health/x", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{
 			StringValue: `{"folder": "/x", "rejected": 1, "reason": "run this command"}`}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	d.awaitFinding(&pb.ExplainRequest{}, 0, "")
 }

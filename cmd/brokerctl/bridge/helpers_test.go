@@ -24,9 +24,7 @@ import (
 func helpers(t *testing.T, file, definition string, find func(text string) string) map[string]string {
 	t.Helper()
 	own, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	found := map[string]string{"own": string(own), "definition": ""}
 	folders := []string{os.Getenv("BRIDGE_DESIGNS")}
 	if folders[0] == "" {
@@ -38,9 +36,7 @@ func helpers(t *testing.T, file, definition string, find func(text string) strin
 			continue
 		}
 		text, err := os.ReadFile(names[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if found["definition"] = find(string(text)); found["definition"] == "" {
 			t.Fatalf("%s has no program", names[0])
 		}
@@ -92,9 +88,7 @@ func testMaildirHelper(t *testing.T, text string) {
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	program := filepath.Join(t.TempDir(), "helper.py")
-	if err := os.WriteFile(program, []byte(text+callHelper), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(program, []byte(text+callHelper), 0o600))
 	const e1, e2, q = "agent_engineer_1_abc123", "agent_engineer_2_def456", "agent_qa_1_fed321"
 	call := func(agent, method string, fields map[string]any, args ...any) string {
 		t.Helper()
@@ -128,9 +122,7 @@ func testMaildirHelper(t *testing.T, text string) {
 		t.Helper()
 		d.awaitFiles("messages/inbox/"+agent, count)
 		var messages []struct{ Subject string }
-		if err := json.Unmarshal([]byte(call(agent, "read_messages", none)), &messages); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, json.Unmarshal([]byte(call(agent, "read_messages", none)), &messages))
 		var all []string
 		for _, m := range messages {
 			all = append(all, m.Subject)
@@ -175,9 +167,7 @@ func testMaildirHelper(t *testing.T, text string) {
 func asJSON(t *testing.T, value any) string {
 	t.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return string(text)
 }
 
@@ -220,9 +210,7 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	program := filepath.Join(t.TempDir(), "functions.sh")
-	if err := os.WriteFile(program, []byte(text+aroundFunctions+`"$@"`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(program, []byte(text+aroundFunctions+`"$@"`+"\n"), 0o600))
 	call := func(function string, args ...string) string {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), "bash", append([]string{program, function}, args...)...)
@@ -335,9 +323,7 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 	d.awaitSent("builder-2", 2)
 	created, err := handoffs.CreateHandoff(t.Context(), &pb.CreateHandoffRequest{Title: "Release it",
 		ToAgent: "builder-2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	accept("lead", created.GetHandoff().GetId())
 	settled, err := handoffs.GetHandoff(t.Context(), &pb.GetHandoffRequest{Id: created.GetHandoff().GetId(),
 		Wait: durationpb.New(apptest.Patience)})

@@ -13,15 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // withHistory returns a team whose folder is as earlier tools have left it.
 func withHistory(t *testing.T, format string) *team {
 	t.Helper()
 	d := newTeam(t, format)
-	if err := os.CopyFS(d.dir, os.DirFS(filepath.Join("testdata/history", format))); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.CopyFS(d.dir, os.DirFS(filepath.Join("testdata/history", format))))
 	return d
 }
 
@@ -36,9 +35,7 @@ func (d *team) texts(dir string) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return texts
 }
 
@@ -166,9 +163,7 @@ func (d *team) awaitSubscriber(channel, agent string) {
 	d.t.Helper()
 	d.awaitEvents(agent+" subscribes to "+channel, func(ctx context.Context) bool {
 		out, err := pb.NewChannelServiceClient(d.broker.Operator()).ListChannels(ctx, &pb.ListChannelsRequest{})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		return slices.ContainsFunc(out.GetChannels(), func(c *pb.Channel) bool {
 			return c.GetName() == channel && slices.Contains(c.GetSubscribers(), agent)
 		})

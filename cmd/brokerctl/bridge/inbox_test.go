@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/internal/apptest"
 )
 
 func TestInbox_FileThatIsMissingForAMomentIsNotAcknowledged(t *testing.T) {
@@ -23,9 +24,7 @@ func TestInbox_FileThatIsMissingForAMomentIsNotAcknowledged(t *testing.T) {
 		if n, err := in.Settle(t.Context()); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
-		if err := os.Remove(filepath.Join(d.dir, "inbox/m.json")); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Remove(filepath.Join(d.dir, "inbox/m.json")))
 		if status, err := in.Status(); status != "" || err != nil {
 			t.Fatal(status, err)
 		}
@@ -33,8 +32,6 @@ func TestInbox_FileThatIsMissingForAMomentIsNotAcknowledged(t *testing.T) {
 		if status, err := in.Status(); status != "read" || err != nil {
 			t.Fatal(status, err)
 		}
-		if err := os.Remove(filepath.Join(d.dir, "inbox/m.json")); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Remove(filepath.Join(d.dir, "inbox/m.json")))
 	}
 }

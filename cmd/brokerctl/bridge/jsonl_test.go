@@ -14,26 +14,19 @@ import (
 
 	"brokerd/cmd/brokerctl/bridge"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // appendLine appends to a mailbox under its lock, as a script does with flock.
 func (d *team) appendLine(agent, text string) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, "mailbox", agent+".jsonl")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.MkdirAll(filepath.Dir(path), 0o755))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	defer f.Close() //nolint:errcheck // the write has been checked
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		d.t.Fatal(err)
-	}
-	if _, err := f.WriteString(text); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	apptest.NoError(d.t, apptest.Err(f.WriteString(text)))
 }
 
 // awaitLines waits until a mailbox has a number of complete lines.

@@ -47,9 +47,7 @@ func (d *team) startBridge(brokerctl, address, settle string) (kill func(), read
 	log := &bridgeLog{ready: make(chan struct{})}
 	child := exec.Command(brokerctl, "--addr", address, "bridge", d.format, d.dir, "--rescan", "50ms", "--settle", settle)
 	child.Env, child.Stderr = processtest.Environment(d.t), log
-	if err := child.Start(); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, child.Start())
 	killed := false
 	kill = func() {
 		if !killed {
@@ -76,16 +74,10 @@ type moment struct {
 func (d *team) killAt(brokerctl string, m moment) {
 	d.t.Helper()
 	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	defer watcher.Close() //nolint:errcheck // nothing to do about it
-	if err := os.MkdirAll(filepath.Join(d.dir, m.dir), 0o755); err != nil {
-		d.t.Fatal(err)
-	}
-	if err := watcher.Add(filepath.Join(d.dir, m.dir)); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.MkdirAll(filepath.Join(d.dir, m.dir), 0o755))
+	apptest.NoError(d.t, watcher.Add(filepath.Join(d.dir, m.dir)))
 	defer d.startProcess(brokerctl)()
 	limit := time.NewTimer(apptest.Patience)
 	defer limit.Stop()

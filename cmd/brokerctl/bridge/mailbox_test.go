@@ -9,14 +9,13 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/bridge"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func (d *team) client() *client.Client {
 	d.t.Helper()
 	c, err := client.Dial(d.t.Context(), client.WithAddress(d.broker.Socket()))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	d.t.Cleanup(c.Close)
 	return c
 }
@@ -25,9 +24,7 @@ func (d *team) client() *client.Client {
 func (d *team) mailbox(agent string) *bridge.Mailbox {
 	d.t.Helper()
 	m, err := bridge.OpenMailbox(d.t.Context(), d.client(), openRoot(d.t, d.dir), agent)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return m
 }
 
@@ -41,9 +38,7 @@ func TestMailbox_PositionIsSavedAfterAFailure(t *testing.T) {
 	if err := m.Collect(ended); err == nil {
 		t.Fatal("the position was saved without a broker")
 	}
-	if err := m.Collect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, m.Collect(t.Context()))
 	out, err := pb.NewStateServiceClient(d.broker.Operator()).ListState(t.Context(), &pb.ListStateRequest{
 		Namespace: bridge.StateNamespace, Values: true})
 	if err != nil || len(out.GetEntries()) != 1 || out.GetEntries()[0].GetValue().GetStringValue() != "1 1 0" {
@@ -65,23 +60,15 @@ func TestMailbox_FailedAppendDoesNotRepeatWhatTheFileHas(t *testing.T) {
 	}
 	one, two := out.GetItems()[0].GetMessage(), out.GetItems()[1].GetMessage()
 	m := d.mailbox("scout")
-	if err := m.Deliver(t.Context(), []*pb.Message{one}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, m.Deliver(t.Context(), []*pb.Message{one}))
 	// One is in the file before the scan that comes first in a delivery.
-	if err := m.Deliver(t.Context(), []*pb.Message{one}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, m.Deliver(t.Context(), []*pb.Message{one}))
 	file, err := os.Open(filepath.Join(d.dir, "mailbox/scout.jsonl")) // not for writing
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer file.Close() //nolint:errcheck // it is only read
 	if err := m.Append(t.Context(), file, []*pb.Message{one, two}); err == nil {
 		t.Fatal("the append has not failed")
 	}
-	if err := m.Deliver(t.Context(), []*pb.Message{one, two}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, m.Deliver(t.Context(), []*pb.Message{one, two}))
 	d.awaitLines("scout", 2)
 }

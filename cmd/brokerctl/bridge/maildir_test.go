@@ -47,9 +47,7 @@ func TestMaildir_MailAppearsInTheInboxAndIsAcknowledgedWhenRemoved(t *testing.T)
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	inbox := "messages/inbox/scout"
-	if err := os.MkdirAll(filepath.Join(d.dir, inbox), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(filepath.Join(d.dir, inbox), 0o755))
 	stop := d.start()
 	d.awaitAgent("scout")
 	first := d.send(lead, toAgent("scout", "one"))
@@ -59,17 +57,13 @@ func TestMaildir_MailAppearsInTheInboxAndIsAcknowledgedWhenRemoved(t *testing.T)
 		t.Errorf("the first file is %v", got)
 	}
 	stop() // what its agent does meanwhile counts
-	if err := os.Remove(filepath.Join(d.dir, inbox, names[0])); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Remove(filepath.Join(d.dir, inbox, names[0])))
 	d.start()
 	d.awaitState(first.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
 	if rest := d.awaitFiles(inbox, 1); rest[0] != names[1] {
 		t.Errorf("the inbox has %q", rest)
 	}
-	if err := os.Rename(filepath.Join(d.dir, inbox, names[1]), filepath.Join(d.dir, "done.json")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Rename(filepath.Join(d.dir, inbox, names[1]), filepath.Join(d.dir, "done.json")))
 	d.awaitEmpty("scout")
 }
 
@@ -119,9 +113,7 @@ func TestMaildir_IncompleteFileWaitsForItsWriterAndDelaysLaterFiles(t *testing.T
 	if m := d.claim(lead, 1)[0]; m.GetBody() != "third" {
 		t.Fatalf("%q came first", m.GetBody())
 	}
-	if err := os.WriteFile(path, []byte(`{"to":"lead","body":"first"}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(path, []byte(`{"to":"lead","body":"first"}`), 0o644))
 	if got := d.claim(lead, 2); got[0].GetBody() != "first" || got[1].GetBody() != "second" {
 		t.Errorf("the order is %q, %q", got[0].GetBody(), got[1].GetBody())
 	}
@@ -151,9 +143,7 @@ func TestMaildir_ReplyReachesAWaitingQuestion(t *testing.T) {
 		if err := <-answered; err != nil {
 			t.Errorf("thread %q: %v", thread, err)
 		}
-		if err := os.Remove(filepath.Join(d.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Remove(filepath.Join(d.dir, name)))
 		d.awaitFiles("messages/inbox/scout", 0)
 	}
 }
@@ -182,9 +172,7 @@ func TestMaildir_FileWithALongNameTakenBeforeAKillIsSent(t *testing.T) {
 	name := strings.Repeat("x", 196) + ".tmp" + strings.Repeat("y", 40) + ".json" // its first 200 bytes name a temporary file
 	d.write("messages/outbox/a/"+name, `{"to":"lead","body":"long"}`)
 	d.write(".bridge/sending/a/.keep", "")
-	if err := bridge.Take(openRoot(t, d.dir), "messages/outbox/a/"+name, "a"); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, bridge.Take(openRoot(t, d.dir), "messages/outbox/a/"+name, "a"))
 	d.start()
 	if m := d.claim(lead, 1)[0]; m.GetBody() != "long" {
 		t.Errorf("lead has received %v", m)
@@ -236,9 +224,7 @@ func TestMaildir_FileWithAnEntryBeforeAKillAppearsOnce(t *testing.T) {
 	if again := d.awaitFiles("messages/inbox/a", 1)[0]; again != name {
 		t.Errorf("the file is %s, not %s", again, name)
 	}
-	if err := os.Remove(filepath.Join(d.dir, "messages/inbox/a", name)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Remove(filepath.Join(d.dir, "messages/inbox/a", name)))
 	d.awaitState(sent.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
 }
 
@@ -263,9 +249,7 @@ func TestMaildir_MessageToARoleIsTakenOneAtATime(t *testing.T) {
 	if o := d.object("messages/inbox/scout-1/" + names[1]); o["body"] != "own" {
 		t.Fatalf("the second file is %v", o)
 	}
-	if err := os.Remove(filepath.Join(d.dir, "messages/inbox/scout-1", names[0])); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Remove(filepath.Join(d.dir, "messages/inbox/scout-1", names[0])))
 	if o := d.object("messages/inbox/scout-1/" + d.awaitFiles("messages/inbox/scout-1", 2)[1]); o["body"] != "two" {
 		t.Errorf("the next file is %v", o)
 	}
@@ -332,9 +316,7 @@ func TestMaildir_MailThatHasExpiredInTheInboxDoesNotStopTheBridge(t *testing.T) 
 	name := d.awaitFiles("messages/inbox/scout", 1)[0]
 	d.broker.Clock.Advance(time.Second)
 	d.awaitState(sent.GetId(), pb.DeliveryState_DELIVERY_STATE_EXPIRED)
-	if err := os.Remove(filepath.Join(d.dir, "messages/inbox/scout", name)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Remove(filepath.Join(d.dir, "messages/inbox/scout", name)))
 	d.send(lead, toAgent("scout", "next"))
 	d.awaitFiles("messages/inbox/scout", 1)
 	if text := stop(); strings.Contains(text, "trying again") {

@@ -107,25 +107,17 @@ func (d *team) run(ctx context.Context, log func(string), change ...func(*bridge
 func (d *team) write(name, text string) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.MkdirAll(filepath.Dir(path), 0o755))
 	temp := filepath.Join(filepath.Dir(path), ".new")
-	if err := os.WriteFile(temp, []byte(text), 0o644); err != nil {
-		d.t.Fatal(err)
-	}
-	if err := os.Rename(temp, path); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.WriteFile(temp, []byte(text), 0o644))
+	apptest.NoError(d.t, os.Rename(temp, path))
 }
 
 // age makes a file look as if its last change were days ago, so that it has settled.
 func (d *team) age(name string) {
 	d.t.Helper()
 	long := time.Now().Add(-48 * time.Hour)
-	if err := os.Chtimes(filepath.Join(d.dir, name), long, long); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.Chtimes(filepath.Join(d.dir, name), long, long))
 }
 
 // names returns the names of a folder that are not hidden.
@@ -148,17 +140,11 @@ func (d *team) names(dir string) []string {
 func (d *team) await(dir, what string, wanted func() bool) {
 	d.t.Helper()
 	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	defer watcher.Close() //nolint:errcheck // nothing to do about it
 	path := filepath.Join(d.dir, dir)
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		d.t.Fatal(err)
-	}
-	if err := watcher.Add(path); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.MkdirAll(path, 0o755))
+	apptest.NoError(d.t, watcher.Add(path))
 	limit := time.NewTimer(apptest.Patience)
 	defer limit.Stop()
 	for !wanted() {
@@ -188,9 +174,7 @@ func (d *team) object(name string) map[string]any {
 func (d *team) text(name string) string {
 	d.t.Helper()
 	data, err := os.ReadFile(filepath.Join(d.dir, name))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return string(data)
 }
 
@@ -212,9 +196,7 @@ func (d *team) send(conn *grpc.ClientConn, m *pb.Message) *pb.SendResult {
 	ctx, cancel := context.WithTimeout(d.t.Context(), apptest.Patience)
 	defer cancel()
 	out, err := messages(conn).SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{m}})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return out.GetResults()[0]
 }
 
@@ -249,9 +231,7 @@ func (d *team) awaitAgent(name string) *pb.Agent {
 	defer cancel()
 	events, err := pb.NewEventServiceClient(d.broker.Operator()).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{
 		AfterRevision: proto.Int64(0), Filter: &pb.EventFilter{Types: []string{"agent.registered"}}})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	for {
 		page, err := events.Recv()
 		if err != nil {
@@ -260,9 +240,7 @@ func (d *team) awaitAgent(name string) *pb.Agent {
 		for _, e := range page.GetEvents() {
 			if e.GetSource() == name {
 				out, err := pb.NewAgentServiceClient(d.broker.Operator()).GetAgent(ctx, &pb.GetAgentRequest{Name: name})
-				if err != nil {
-					d.t.Fatal(err)
-				}
+				apptest.NoError(d.t, err)
 				return out.GetAgent()
 			}
 		}
@@ -274,9 +252,7 @@ func (d *team) awaitState(id string, state pb.DeliveryState) {
 	d.t.Helper()
 	d.awaitEvents("the message reaches "+state.String(), func(ctx context.Context) bool {
 		out, err := messages(d.broker.Operator()).GetMessage(ctx, &pb.GetMessageRequest{Id: id})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		return out.GetDeliveries()[0].GetState() == state
 	})
 }
@@ -286,9 +262,7 @@ func (d *team) awaitEmpty(agent string) {
 	d.t.Helper()
 	d.awaitEvents("the mail of "+agent+" is acknowledged", func(ctx context.Context) bool {
 		out, err := messages(d.broker.Conn(agent)).ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		return len(out.GetItems()) == 0
 	})
 }
@@ -301,9 +275,7 @@ func (d *team) awaitEvents(what string, wanted func(context.Context) bool) {
 	defer cancel()
 	events, err := pb.NewEventServiceClient(d.broker.Operator()).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{
 		AfterRevision: proto.Int64(0)})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	for !wanted(ctx) {
 		if _, err := events.Recv(); err != nil {
 			d.t.Fatalf("%s: did not happen: %v", what, err)
@@ -316,9 +288,7 @@ func (d *team) awaitSent(agent string, count int) {
 	d.t.Helper()
 	d.awaitEvents(agent+" has sent its messages", func(ctx context.Context) bool {
 		out, err := messages(d.broker.Conn(agent)).ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		if len(out.GetItems()) > count {
 			d.t.Fatalf("%s has sent %d messages, not %d", agent, len(out.GetItems()), count)
 		}
@@ -330,9 +300,7 @@ func (d *team) awaitSent(agent string, count int) {
 func (d *team) artifacts() []string {
 	d.t.Helper()
 	out, err := pb.NewArtifactServiceClient(d.broker.Operator()).ListArtifacts(d.t.Context(), &pb.ListArtifactsRequest{})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	var names []string
 	for _, a := range out.GetArtifacts() {
 		names = append(names, a.GetName())
@@ -359,8 +327,6 @@ func (d *team) awaitVersions(name string, count int) {
 func (d *team) agent(name string) *pb.Agent {
 	d.t.Helper()
 	out, err := pb.NewAgentServiceClient(d.broker.Operator()).GetAgent(d.t.Context(), &pb.GetAgentRequest{Name: name})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return out.GetAgent()
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A malformed file is one that cannot be read as a message of the format.
@@ -110,9 +111,7 @@ func TestMalformed_FileIsRejectedWithAReasonAndAnEvent(t *testing.T) {
 			if format == "agent-messages" {
 				root = agentRoot
 			}
-			if err := os.MkdirAll(filepath.Join(d.dir, folder), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.MkdirAll(filepath.Join(d.dir, folder), 0o755))
 			if format == "jsonl" { // the lines are no history
 				d.write(name, "")
 			}
@@ -165,19 +164,13 @@ func (d *team) malformed(folder string, m malformed) string {
 		text = words(d.format).Replace("{" + m.fields + "}")
 	}
 	temp := filepath.Join(d.t.TempDir(), m.name+".json")
-	if err := os.WriteFile(temp, []byte(text), 0o644); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.WriteFile(temp, []byte(text), 0o644))
 	if m.make != nil {
-		if err := m.make(d.t, temp); err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, m.make(d.t, temp))
 	}
 	if d.format == "jsonl" && m.lines {
 		data, err := os.ReadFile(temp)
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		d.appendLine("lead", string(data)+"\n")
 		d.lines++
 		return fmt.Sprintf("lead.jsonl-line-%d", d.lines)
@@ -189,9 +182,7 @@ func (d *team) malformed(folder string, m malformed) string {
 		}
 		name += "l"
 	}
-	if err := os.Rename(temp, filepath.Join(d.dir, folder, name)); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, os.Rename(temp, filepath.Join(d.dir, folder, name)))
 	return name
 }
 
@@ -200,9 +191,7 @@ func (d *team) checkEvents(count int) {
 	d.t.Helper()
 	out, err := pb.NewEventServiceClient(d.broker.Operator()).ListEvents(d.t.Context(),
 		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"bridge.file_rejected"}}, PageSize: 1000})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	if len(out.GetEvents()) != count {
 		d.t.Errorf("%d files were rejected with %d events: %v", count, len(out.GetEvents()), out.GetEvents())
 	}

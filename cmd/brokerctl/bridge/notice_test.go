@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // The broker has written a notice to the bridge, and the bridge is stopped before the notice is in the
@@ -47,9 +48,7 @@ func TestNotice_StaysUntilItIsInTheFolder(t *testing.T) {
 			d.awaitEvents("the broker has written the notice to the bridge", func(ctx context.Context) bool {
 				out, err := pb.NewEventServiceClient(d.broker.Operator()).ListEvents(ctx, &pb.ListEventsRequest{
 					Filter: &pb.EventFilter{Types: []string{"message.delivered"}}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, err)
 				return len(out.GetEvents()) == 2
 			})
 			stop()
@@ -77,16 +76,10 @@ func blockInbox(dir string) func(*testing.T, *team) func() {
 	return func(t *testing.T, d *team) func() {
 		t.Helper()
 		path := filepath.Join(d.dir, dir)
-		if err := os.Rename(path, path+".away"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.Rename(path, path+".away"))
+		apptest.NoError(t, os.WriteFile(path, nil, 0o644))
 		return func() {
-			if err := errors.Join(os.Remove(path), os.Rename(path+".away", path)); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, errors.Join(os.Remove(path), os.Rename(path+".away", path)))
 		}
 	}
 }
@@ -95,11 +88,7 @@ func blockInbox(dir string) func(*testing.T, *team) func() {
 func blockMailbox(t *testing.T, d *team) func() {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(d.dir, "mailbox/a.jsonl"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	return func() { _ = f.Close() }
 }

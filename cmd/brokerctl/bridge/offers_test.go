@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // handoffs returns the handoffs to an agent, by title.
@@ -17,14 +18,10 @@ func (d *team) handoffs(agent string) map[string]*pb.Handoff {
 	d.t.Helper()
 	calls, found := pb.NewHandoffServiceClient(d.broker.Operator()), map[string]*pb.Handoff{}
 	list, err := calls.ListHandoffs(d.t.Context(), &pb.ListHandoffsRequest{ToAgent: agent})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	for _, h := range list.GetHandoffs() {
 		out, err := calls.GetHandoff(d.t.Context(), &pb.GetHandoffRequest{Id: h.GetId()})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		found[h.GetTitle()] = out.GetHandoff()
 	}
 	return found
@@ -46,9 +43,7 @@ func TestOffers_FolderThatCannotBeReadDoesNotHinderItsHandoff(t *testing.T) {
 	d.write(agentRoot+"handoffs/bytes/HANDOFF.md", "\xff\xfe")
 	d.write(agentRoot+"handoffs/bytes/artifacts/a\xff.md", "a name that is not UTF-8")
 	d.write(agentRoot+"handoffs/bytes/artifacts/b.md", "an artifact")
-	if err := os.Symlink(t.TempDir(), filepath.Join(d.dir, agentRoot, "handoffs/out")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink(t.TempDir(), filepath.Join(d.dir, agentRoot, "handoffs/out")))
 	d.start()
 	d.awaitAgent("scout")
 	dirs := map[string]string{"file": "handoffs/file", "inner": "handoffs/inner", "bytes": "handoffs/bytes",
@@ -82,9 +77,7 @@ func TestOffers_ArtifactThatCannotBeReadIsLeftOut(t *testing.T) {
 	d.write(agentRoot+"handoffs/h/HANDOFF.md", "the story")
 	d.write(agentRoot+"handoffs/h/artifacts/a.md", "secret")
 	d.write(agentRoot+"handoffs/h/artifacts/b.md", "open")
-	if err := os.Chmod(filepath.Join(d.dir, agentRoot, "handoffs/h/artifacts/a.md"), 0); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Chmod(filepath.Join(d.dir, agentRoot, "handoffs/h/artifacts/a.md"), 0))
 	d.start()
 	d.awaitAgent("scout")
 	d.write(agentRoot+"inbox/lead/h.json", handOver("h", "handoffs/h"))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // operatorsMail waits for the mail of the operators, and returns it.
@@ -17,9 +18,7 @@ func (d *team) operatorsMail(count int) []*pb.Message {
 	var mail []*pb.Message
 	d.awaitEvents("the operators receive the mail", func(ctx context.Context) bool {
 		out, err := messages(d.broker.Operator()).ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		mail = nil
 		for _, item := range out.GetItems() {
 			mail = append(mail, item.GetMessage())
@@ -116,9 +115,7 @@ func TestOperators_ReceiveAnswersAndMailOfFiles(t *testing.T) {
 							return err == nil
 						})
 					}
-					if err := os.Remove(filepath.Join(d.dir, file)); err != nil {
-						t.Fatal(err)
-					}
+					apptest.NoError(t, os.Remove(filepath.Join(d.dir, file)))
 				}
 				name, text := answer(o)
 				if format == "jsonl" {
@@ -150,9 +147,7 @@ func TestOperators_ReceiveAnswersAndMailOfFiles(t *testing.T) {
 				t.Errorf("the bridge logged:\n%s", log)
 			}
 			out, err := pb.NewAgentServiceClient(d.broker.Operator()).ListAgents(t.Context(), &pb.ListAgentsRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			for _, a := range out.GetAgents() {
 				if a.GetName() == "system" || a.GetName() == "operator" {
 					t.Errorf("%s is an agent", a.GetName())

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A refusedFile is a message of the agent scout that the broker refuses.
@@ -127,9 +128,7 @@ func (d *team) strict() {
 func (d *team) configure(settings *pb.SessionSettings) {
 	d.t.Helper()
 	_, err := pb.NewSessionServiceClient(d.broker.Operator()).ConfigureSession(d.t.Context(), &pb.ConfigureSessionRequest{Settings: settings})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 }
 
 // informed returns a message with which the broker informs an agent of the folder.
@@ -147,9 +146,7 @@ func (d *team) informed(agent string) *pb.Message {
 	d.awaitEvents("the event reaches "+agent, func(context.Context) bool {
 		out, err := messages(d.broker.Operator()).ListMessages(ctx, &pb.ListMessagesRequest{
 			Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{Types: []string{"event"}}})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		for _, item := range out.GetItems() {
 			event = item.GetMessage()
 		}
@@ -321,9 +318,7 @@ func TestRefusal_FileForAFullMailboxIsSentWhenItIsMovedBack(t *testing.T) {
 			full := d.broker.Conn("full")
 			d.claim(full, 200)
 			place, _ := refusedFile{name: "m"}.file(format)
-			if err := os.Rename(filepath.Join(d.dir, root, "rejected", name), filepath.Join(d.dir, place)); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.Rename(filepath.Join(d.dir, root, "rejected", name), filepath.Join(d.dir, place)))
 			if m := d.claim(full, 1)[0]; m.GetBody() != "m" || m.GetSender() != "scout" {
 				t.Errorf("the agent received %v", m)
 			}

@@ -17,9 +17,7 @@ func TestRejected_ReasonReplacesNoRejectedFile(t *testing.T) {
 	for _, names := range [][2]string{{"a.error", "a"}, {"b", "b.error"}} {
 		for _, name := range names {
 			d.write(name, "the text of "+name)
-			if err := bridge.Reject(t.Context(), c, root, name, "bad"); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, bridge.Reject(t.Context(), c, root, name, "bad"))
 		}
 	}
 	kept := map[string]bool{}

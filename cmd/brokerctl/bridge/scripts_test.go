@@ -97,9 +97,7 @@ func testKills(t *testing.T, brokerctl, format, inbox string) {
 			for n := sent + 1; n <= upTo; n++ {
 				batch = append(batch, toAgent(name, strconv.Itoa(n)))
 			}
-			if _, err := messages(lead).SendMessages(limit, &pb.SendMessagesRequest{Messages: batch}); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, apptest.Err(messages(lead).SendMessages(limit, &pb.SendMessagesRequest{Messages: batch})))
 		}
 		arrivals.await(limit, len(scripts)*(sent+upTo)) // both ways
 		if piece < kills {
@@ -224,29 +222,19 @@ func startScript(t *testing.T, d *team, format, name, inbox string, to *arrivals
 	if _, err := os.ReadFile(path); err != nil { // so that the result of the test depends on it
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(d.dir, inbox), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.MkdirAll(filepath.Join(d.dir, inbox), 0o755))
 	command := exec.Command("bash", path, d.dir, name, "lead")
 	command.Stderr = os.Stderr
 	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	s := &script{t: t, stdin: stdin}
 	if s.watcher, err = fsnotify.NewWatcher(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.watcher.Add(filepath.Join(d.dir, inbox)); err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, s.watcher.Add(filepath.Join(d.dir, inbox)))
+	apptest.NoError(t, command.Start())
 	var running sync.WaitGroup
 	running.Go(func() {
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {

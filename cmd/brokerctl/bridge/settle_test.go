@@ -12,6 +12,7 @@ import (
 
 	"brokerd/cmd/brokerctl/bridge"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // slowly makes a bridge wait for days until a file has settled; age ends the wait of a file.
@@ -110,9 +111,7 @@ func TestAgentMessages_ReadMarkFinishesAMessageUnlessItAwaitsAReply(t *testing.T
 				t.Errorf("the file has moved as soon as it was read: %v", err)
 			}
 			past := time.Now().Add(-2 * time.Hour)
-			if err := os.Chtimes(mark, past, past); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.Chtimes(mark, past, past))
 		}
 		d.archived(name)
 		d.await(inbox, "the removal of the mark", func() bool { return len(d.names(inbox)) == 0 })
@@ -176,9 +175,7 @@ func (d *team) awaitRead(id string) {
 func (d *team) delivery(id string) *pb.Delivery {
 	d.t.Helper()
 	out, err := messages(d.broker.Operator()).GetMessage(d.t.Context(), &pb.GetMessageRequest{Id: id})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return out.GetDeliveries()[0]
 }
 

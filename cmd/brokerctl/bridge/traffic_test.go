@@ -124,9 +124,7 @@ func TestTraffic_IsCompleteAfterKillsOfTheBridgeAndTheDaemon(t *testing.T) {
 					kill = x.bridge()
 				} else {
 					x.daemon.Kill()
-					if err := x.daemon.Start(ctx); err != nil {
-						t.Fatal(err)
-					}
+					apptest.NoError(t, x.daemon.Start(ctx))
 				}
 			}
 			x.check(ctx, root)
@@ -160,23 +158,15 @@ func (x *traffic) bridge() (kill func()) {
 // begin starts the daemon, with the agent lead.
 func (x *traffic) begin(ctx context.Context) {
 	x.t.Helper()
-	if err := x.daemon.Start(ctx); err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, x.daemon.Start(ctx))
 	c, err := client.Dial(ctx, client.WithAddress(x.daemon.Address()))
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, err)
 	x.t.Cleanup(c.Close)
 	x.broker = c
-	if _, err := c.As("lead").Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "worker"}); err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, apptest.Err(c.As("lead").Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "worker"})))
 	_, err = c.Sessions().ConfigureSession(ctx, &pb.ConfigureSessionRequest{
 		Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}})
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, err)
 }
 
 // exchange sends mail to scout, and writes a file of each kind.
@@ -192,9 +182,7 @@ func (x *traffic) exchange(ctx context.Context) {
 		m := toAgent("scout", body)
 		m.RequiresResponse = true
 		out, err := c.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{m}}, grpc.WaitForReady(true))
-		if err != nil {
-			x.t.Fatal(err)
-		}
+		apptest.NoError(x.t, err)
 		x.received = append(x.received, body)
 		r := out.GetResults()[0]
 		a := asked{sender: sender, id: r.GetId(), revision: r.GetRevision()}
@@ -224,14 +212,10 @@ func (x *traffic) offer(ctx context.Context) (decision, handoff string) {
 	lead := x.broker.As("lead")
 	plan, err := lead.Decisions().OpenDecision(ctx, &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_PLAN,
 		To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}, Title: "The plan"}, grpc.WaitForReady(true))
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, err)
 	work, err := lead.Handoffs().CreateHandoff(ctx, &pb.CreateHandoffRequest{Title: "The work", ToAgent: "scout"},
 		grpc.WaitForReady(true))
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, err)
 	return plan.GetDecision().GetId(), work.GetHandoff().GetId()
 }
 
@@ -254,9 +238,7 @@ func (x *traffic) check(ctx context.Context, root string) {
 	for token := ""; ; {
 		page, err := x.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL,
 			PageSize: 1000, PageToken: token, Filter: &pb.MessageFilter{Senders: []string{"scout"}}}, grpc.WaitForReady(true))
-		if err != nil {
-			x.t.Fatal(err)
-		}
+		apptest.NoError(x.t, err)
 		for _, item := range page.GetItems() {
 			m := item.GetMessage()
 			sent = append(sent, m.GetBody())
@@ -318,9 +300,7 @@ func (x *traffic) count(ctx context.Context, kind string) (n int) {
 	for token := ""; ; {
 		page, err := x.broker.Events().ListEvents(ctx, &pb.ListEventsRequest{PageSize: 1000, PageToken: token,
 			Filter: &pb.EventFilter{Types: []string{kind}}})
-		if err != nil {
-			x.t.Fatal(err)
-		}
+		apptest.NoError(x.t, err)
 		n += len(page.GetEvents())
 		if token = page.GetNextPageToken(); token == "" {
 			return n
@@ -335,9 +315,7 @@ func (x *traffic) awaitEvent(ctx context.Context, kind, source string, count int
 	defer cancel()
 	stream, err := x.broker.Events().SubscribeEvents(ctx, &pb.SubscribeEventsRequest{AfterRevision: proto.Int64(0),
 		Filter: &pb.EventFilter{Types: []string{kind}, Sources: []string{source}}}, grpc.WaitForReady(true))
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, err)
 	for n := 0; n < count; {
 		page, err := stream.Recv()
 		if err != nil {
@@ -351,15 +329,9 @@ func (x *traffic) awaitEvent(ctx context.Context, kind, source string, count int
 func (x *traffic) watch(dir string) *fsnotify.Watcher {
 	x.t.Helper()
 	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(x.dir, dir), 0o755); err != nil {
-		x.t.Fatal(err)
-	}
-	if err := watcher.Add(filepath.Join(x.dir, dir)); err != nil {
-		x.t.Fatal(err)
-	}
+	apptest.NoError(x.t, err)
+	apptest.NoError(x.t, os.MkdirAll(filepath.Join(x.dir, dir), 0o755))
+	apptest.NoError(x.t, watcher.Add(filepath.Join(x.dir, dir)))
 	return watcher
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestTypes_LineHasATypeThatReadersOfTheFormatKnow(t *testing.T) {
@@ -83,9 +84,7 @@ func setDirectors(t *testing.T, d *team, role string) {
 	t.Helper()
 	_, err := pb.NewSessionServiceClient(d.broker.Operator()).ConfigureSession(t.Context(), &pb.ConfigureSessionRequest{
 		Settings: &pb.SessionSettings{Directors: &pb.Names{Names: []string{role}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 }
 
 func TestTypes_FilesHaveTheSpellingOfTheSender(t *testing.T) {
@@ -135,9 +134,7 @@ func TestTypes_EventFilesHaveTheNamesOfTheFormat(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"TaskCompleted", "task_complete", "blocker_encountered", "deploy.done"} {
-		if _, err := lead.PublishEvent(t.Context(), &pb.PublishEventRequest{Type: kind}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(lead.PublishEvent(t.Context(), &pb.PublishEventRequest{Type: kind})))
 	}
 	var got []any
 	for _, name := range d.awaitFiles(agentRoot+"inbox/scout", 4) {

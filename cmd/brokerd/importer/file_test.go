@@ -13,6 +13,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerd/importer"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -21,26 +22,18 @@ func database(t *testing.T, statements ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "messages.db")
 	db, err := sql.Open("sqlite3", "file:"+file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, s := range statements {
-		if _, err := db.ExecContext(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(db.ExecContext(t.Context(), s)))
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, db.Close())
 	return file
 }
 
 func text(t *testing.T, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "messages.db")
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 	return file
 }
 
@@ -74,9 +67,7 @@ func TestImport_AFileThatIsWrongEndsItBeforeItCallsTheBroker(t *testing.T) {
 		"cut off": {func(t *testing.T) string {
 			t.Helper()
 			file := database(t, schema, message)
-			if err := os.Truncate(file, 5000); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.Truncate(file, 5000))
 			return file
 		}, "is damaged: "},
 		"damaged": {func(t *testing.T) string {
@@ -97,15 +88,11 @@ func TestImport_AFileThatIsWrongEndsItBeforeItCallsTheBroker(t *testing.T) {
 			file := database(t, schema, message)
 			db := open(t, file, "DELETE")
 			tx, err := db.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			t.Cleanup(func() { _ = tx.Rollback() })
 			// The change does not fit into the cache, so a part of it is in the file.
 			for _, s := range []string{"PRAGMA cache_size = 1", "UPDATE messages SET payload = hex(zeroblob(1000000))"} {
-				if _, err := tx.ExecContext(t.Context(), s); err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, apptest.Err(tx.ExecContext(t.Context(), s)))
 			}
 			return file
 		}, "is locked: "},

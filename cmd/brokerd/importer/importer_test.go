@@ -22,15 +22,11 @@ import (
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	all := map[string]string{}
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		all[e.Name()] = string(text)
 	}
 	return all
@@ -95,9 +91,7 @@ func TestImport_MovesATeam(t *testing.T) {
 	}
 	for _, a := range []int{1, 3} { // active and failed
 		out, err := d.client.Agents().GetAgent(t.Context(), &pb.GetAgentRequest{Name: fmt.Sprintf("agent-%02d", a)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		agent := out.GetAgent()
 		got := []any{agent.GetActivity(), agent.GetHealth(), agent.GetLease().AsDuration(), agent.GetLabels()["via"],
 			agent.GetLabels()["original_status"], agent.GetLabels()["original_last_heartbeat"]}
@@ -161,9 +155,7 @@ func TestImport_DeadLettersAreDeadWithTheirError(t *testing.T) {
 		t.Error(diff)
 	}
 	out, err := d.client.Messages().ListDeadLetters(t.Context(), &pb.ListDeadLettersRequest{Mailbox: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var dead []string
 	for _, item := range out.GetItems() {
 		m, delivery := item.GetMessage(), item.GetDelivery()
@@ -294,20 +286,14 @@ func TestImport_ReportsFullMailboxesOfSubscribers(t *testing.T) {
 	lead := d.broker.Registered("lead", "lead")
 	for _, agent := range []string{"full", "free"} {
 		as := pb.NewChannelServiceClient(d.broker.Registered(agent, "worker"))
-		if _, err := as.SubscribeChannel(t.Context(), &pb.SubscribeChannelRequest{Channel: "work"}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, apptest.Err(as.SubscribeChannel(t.Context(), &pb.SubscribeChannelRequest{Channel: "work"})))
 	}
 	_, err := pb.NewSessionServiceClient(d.broker.Operator()).ConfigureSession(t.Context(),
 		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MailboxLimit: proto.Int64(1)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, err = pb.NewMessageServiceClient(lead).SendMessages(t.Context(), &pb.SendMessagesRequest{Messages: []*pb.Message{
 		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "full"}}, Subject: "x"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	d.message("1", columns{"to_agent": nil})
 	report := d.imports()
 	if got := counts(report)["messages"]; got.Imported != 1 || len(report.Skipped) != 1 ||
@@ -321,9 +307,7 @@ func TestImport_LeavesARegisteredAgentAsItIs(t *testing.T) {
 	d := newTeam(t)
 	d.broker.Registered("b", "builder")
 	before, err := d.client.Agents().GetAgent(t.Context(), &pb.GetAgentRequest{Name: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	d.exec("INSERT INTO agent_status (agent_id, status, current_task, last_heartbeat) VALUES ('b', 'failed', 'x', '')")
 	d.message("1", nil)
 	if got := counts(d.imports())["agents"]; got.AlreadyThere != 1 {
@@ -406,9 +390,7 @@ func waiting(t *testing.T, c *client.Client, agent string) []string {
 	t.Helper()
 	page, err := c.As(agent).Messages().ListMessages(t.Context(),
 		&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var all []*pb.Message
 	for _, item := range page.GetItems() {
 		all = append(all, item.GetMessage())

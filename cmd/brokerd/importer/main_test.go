@@ -70,9 +70,7 @@ func open(t *testing.T, file, journal string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+file+"?_journal_mode="+journal+
 		"&_synchronous=NORMAL&_busy_timeout=5000&_cache_size=-64000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
@@ -83,9 +81,7 @@ func open(t *testing.T, file, journal string) *sql.DB {
 
 func (d *team) exec(statement string, args ...any) {
 	d.t.Helper()
-	if _, err := d.db.ExecContext(d.t.Context(), statement, args...); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, apptest.Err(d.db.ExecContext(d.t.Context(), statement, args...)))
 }
 
 // A columns changes columns of a message.
@@ -119,9 +115,7 @@ func (d *team) dead(id string, to any) {
 		"id": id, "type": "task.update", "version": "1.0", "timestamp": "2025-11-08T15:00:00Z", "from_agent": "a",
 		"to_agent": to, "channel": "work", "priority": 8, "payload": columns{"n": 1}, "correlation_id": nil,
 	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	d.exec("INSERT INTO dead_letter_queue VALUES (?, ?, ?, '2025-11-08T15:30:00Z', 3)",
 		id, string(original), "error of "+id)
 }
@@ -144,9 +138,7 @@ func (d *team) run(change ...func(*importer.Options)) (*importer.Report, error) 
 func (d *team) imports(change ...func(*importer.Options)) *importer.Report {
 	d.t.Helper()
 	report, err := d.run(change...)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return report
 }
 
@@ -177,9 +169,7 @@ func (d *team) sent() []*pb.Message {
 	for token := ""; ; {
 		page, err := d.client.Messages().ListMessages(d.t.Context(),
 			&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1000, PageToken: token})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		apptest.NoError(d.t, err)
 		for _, item := range page.GetItems() {
 			all = append(all, item.GetMessage())
 		}
@@ -221,9 +211,7 @@ func (d *team) lines(name string) []map[string]any {
 func (d *team) revision() int64 {
 	d.t.Helper()
 	out, err := d.client.Sessions().GetSession(d.t.Context(), &pb.GetSessionRequest{})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	return out.GetRevision()
 }
 

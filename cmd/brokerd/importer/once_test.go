@@ -56,13 +56,9 @@ func TestImport_TwiceSendsNothingTwice(t *testing.T) {
 	d.message("31", columns{"timestamp": stamp(31)})
 	d.exec("PRAGMA wal_checkpoint(TRUNCATE)")
 	text, err := os.ReadFile(d.file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	copied := filepath.Join(t.TempDir(), "copy of messages.sqlite")
-	if err := os.WriteFile(copied, text, 0o400); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(copied, text, 0o400))
 	report = d.imports(func(o *importer.Options) { o.File = copied })
 	if got := counts(report)["messages"]; got.Imported != 1 || got.AlreadyThere != 30 {
 		t.Errorf("%+v", got)
@@ -94,13 +90,9 @@ func TestImport_LooksUpWhatAnEarlierImportDidNotComplete(t *testing.T) {
 	}
 	for _, e := range entries.GetEntries() {
 		var value map[string][]string
-		if err := json.Unmarshal([]byte(e.GetValue().GetJsonValue()), &value); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, json.Unmarshal([]byte(e.GetValue().GetJsonValue()), &value))
 		cut, err := json.Marshal(map[string][]string{"sending": value["sent"]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if _, err := d.client.State().PutState(t.Context(), &pb.PutStateRequest{Namespace: "import", Key: e.GetKey(),
 			Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: string(cut)}}}); err != nil {
 			t.Fatal(err)
@@ -136,9 +128,7 @@ func TestImport_AnotherImportAtTheSameTimeEnds(t *testing.T) {
 	go func() { _, err := d.run(); ended <- err }()
 	sent := &pb.EventFilter{Types: []string{"message.sent"}}
 	for _, err := range d.client.FollowEvents(t.Context(), client.EventOptions{Filter: sent}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		break
 	}
 	// The entry of another import.
@@ -213,9 +203,7 @@ func (d *team) killAt(program, event string, n int) {
 	var log bytes.Buffer
 	child := exec.Command(program, "import", "sqlite", d.file, "--addr", d.broker.Socket())
 	child.Env, child.Stdout, child.Stderr = append(processtest.Environment(d.t), "TMPDIR="+d.t.TempDir()), io.Discard, &log
-	if err := child.Start(); err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, child.Start())
 	ctx, cancel := context.WithCancel(d.t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -251,32 +239,22 @@ func TestImport_MemoryStaysBounded(t *testing.T) {
 		SELECT 'm-' || i, 'context.query', '1.0', '2025-11-08', NULL, 'a-' || i % 20, 'b', 'work', 5,
 			'"' || hex(zeroblob(5000)) || '"', iif(i % 100 = 0, 'pending', 'done'), '', NULL, 0, NULL, NULL FROM n`, rows)
 	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer out.Close() //nolint:errcheck // it is only read
-	if _, err := in.Write(make([]byte, 64<<10)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(in.Write(make([]byte, 64<<10))))
 	var log bytes.Buffer
 	child := exec.CommandContext(t.Context(), program, "import", "sqlite", d.file, "--addr", d.broker.Socket())
 	child.Env, child.Stdout, child.Stderr = append(processtest.Environment(t), "TMPDIR="+t.TempDir()), in, &log
-	if err := errors.Join(child.Start(), in.Close()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, errors.Join(child.Start(), in.Close()))
 	filter := &pb.EventFilter{Types: []string{"artifact.uploaded"}}
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
 	defer cancel()
 	for _, err := range d.client.FollowEvents(ctx, client.EventOptions{Filter: filter}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		break
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", child.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var used int
 	_, peak, _ := strings.Cut(string(status), "VmHWM:")
 	if _, err := fmt.Sscanf(peak, "%d kB", &used); err != nil || used > most {
