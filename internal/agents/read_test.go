@@ -3,18 +3,15 @@ package agents_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
@@ -218,18 +215,6 @@ func TestBadInput_NamesTheField(t *testing.T) {
 	register := func(name string, in *pb.RegisterAgentRequest) func() error {
 		return func() error { return apptest.Err(k.api.RegisterAgent(k.as(name), in)) }
 	}
-	beat := func(in *pb.HeartbeatRequest) func() error {
-		return func() error { return apptest.Err(k.api.Heartbeat(k.as("a"), in)) }
-	}
-	list := func(in *pb.ListAgentsRequest) func() error {
-		return func() error { return apptest.Err(k.api.ListAgents(k.as("a"), in)) }
-	}
-	many := slices.Repeat([]string{"go"}, 65)
-	labels := map[string]string{}
-	for i := range 65 {
-		labels[fmt.Sprint(i)] = ""
-	}
-	long := strings.Repeat("x", 1025)
 	for _, c := range []struct {
 		field string
 		call  func() error
@@ -239,44 +224,11 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"brokerd-agent", register("role:builder", &pb.RegisterAgentRequest{})},
 		{"brokerd-agent", register("channel:x", &pb.RegisterAgentRequest{})},
 		{"request_id", register("b", &pb.RegisterAgentRequest{RequestId: "x"})},
-		{"role", register("b", &pb.RegisterAgentRequest{Role: "a b"})},
-		{"capabilities[1]", register("b", &pb.RegisterAgentRequest{Capabilities: []string{"go", ""}})},
-		{"capabilities", register("b", &pb.RegisterAgentRequest{Capabilities: many})},
-		{"instance", register("b", &pb.RegisterAgentRequest{Instance: long[:129]})},
-		{"worktree", register("b", &pb.RegisterAgentRequest{Worktree: long})},
-		{"worktree", register("b", &pb.RegisterAgentRequest{Worktree: "a\x00"})},
-		{"labels", register("b", &pb.RegisterAgentRequest{Labels: labels})},
-		{"labels", register("b", &pb.RegisterAgentRequest{Labels: map[string]string{"": "x"}})},
-		{"lease", register("b", &pb.RegisterAgentRequest{Lease: durationpb.New(0)})},
-		{"lease", register("b", &pb.RegisterAgentRequest{Lease: durationpb.New(7*24*time.Hour + 1)})},
-		{"lease", register("b", &pb.RegisterAgentRequest{Lease: &durationpb.Duration{Seconds: math.MaxInt64}})},
-		{"display_name", register("b", &pb.RegisterAgentRequest{DisplayName: long[:129]})},
-		{"display_name", register("b", &pb.RegisterAgentRequest{DisplayName: "a\nb"})},
-		{"description", register("b", &pb.RegisterAgentRequest{Description: long})},
-		{"status", beat(&pb.HeartbeatRequest{Status: 11})},
-		{"status", beat(&pb.HeartbeatRequest{Status: -1})},
-		{"activity", beat(&pb.HeartbeatRequest{Activity: proto.String(long[:513])})},
-		{"activity", beat(&pb.HeartbeatRequest{Activity: proto.String("a\nb")})},
-		{"status_reason", beat(&pb.HeartbeatRequest{StatusReason: proto.String(long[:513])})},
-		{"task_id", beat(&pb.HeartbeatRequest{TaskId: proto.String(long[:129])})},
-		{"progress", beat(&pb.HeartbeatRequest{Progress: proto.Float64(1.01)})},
-		{"progress", beat(&pb.HeartbeatRequest{Progress: proto.Float64(-0.01)})},
-		{"progress", beat(&pb.HeartbeatRequest{Progress: proto.Float64(math.NaN())})},
-		{"name", func() error { _, err := k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{Name: "a/b"}); return err }},
 		{"name", func() error {
 			return apptest.Err(k.api.GetAgent(testkit.Operator(t.Context()), &pb.GetAgentRequest{}))
 		}},
-		{"role", list(&pb.ListAgentsRequest{Role: "*"})},
-		{"capabilities[0]", list(&pb.ListAgentsRequest{Capabilities: []string{"*"}})},
-		{"capabilities", list(&pb.ListAgentsRequest{Capabilities: many})},
-		{"status", list(&pb.ListAgentsRequest{Status: 99})},
-		{"pattern", list(&pb.ListAgentsRequest{Pattern: "[a-z]*"})},
-		{"page_size", list(&pb.ListAgentsRequest{PageSize: 1001})},
-		{"page_size", list(&pb.ListAgentsRequest{PageSize: -1})},
-		{"page_token", list(&pb.ListAgentsRequest{PageToken: "W10"})},
-		{"reason", func() error {
-			_, err := k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{Reason: long[:513]})
-			return err
+		{"page_token", func() error {
+			return apptest.Err(k.api.ListAgents(k.as("a"), &pb.ListAgentsRequest{PageToken: "W10"}))
 		}},
 		{"request_id", func() error {
 			return apptest.Err(k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{RequestId: "x"}))
@@ -291,8 +243,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 			return apptest.Err(k.api.Heartbeat(testkit.Operator(t.Context()), &pb.HeartbeatRequest{}))
 		},
 		"DeregisterAgent": func() error {
-			_, err := k.api.DeregisterAgent(testkit.Operator(t.Context()), &pb.DeregisterAgentRequest{})
-			return err
+			return apptest.Err(k.api.DeregisterAgent(testkit.Operator(t.Context()), &pb.DeregisterAgentRequest{}))
 		},
 	} {
 		if err := call(); testkit.Reason(err) != "AGENT_REQUIRED" {

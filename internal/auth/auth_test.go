@@ -42,24 +42,17 @@ func TestIssue_AgentActsAsItselfInItsSessionAndRole(t *testing.T) {
 func TestIssue_RefusalsNameTheField(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	long := durationpb.New(3651 * 24 * time.Hour)
 	for _, c := range []struct {
 		field string
 		in    *pb.IssueCredentialRequest
 	}{
 		{"access", &pb.IssueCredentialRequest{}},
-		{"access", &pb.IssueCredentialRequest{Access: 4}},
 		{"session", &pb.IssueCredentialRequest{Access: agent, Agent: "a"}},
 		{"agent", &pb.IssueCredentialRequest{Access: agent, Session: "default"}},
-		{"agent", &pb.IssueCredentialRequest{Access: agent, Session: "default", Agent: "system"}},
-		{"role", &pb.IssueCredentialRequest{Access: agent, Session: "default", Agent: "a", Role: "no role"}},
 		{"agent", &pb.IssueCredentialRequest{Access: observer, Agent: "a"}},
 		{"role", &pb.IssueCredentialRequest{Access: observer, Role: "r"}},
 		{"session", &pb.IssueCredentialRequest{Access: operator, Session: "default"}},
 		{"agent", &pb.IssueCredentialRequest{Access: operator, Agent: "a"}},
-		{"description", &pb.IssueCredentialRequest{Access: operator, Description: "two\nlines"}},
-		{"ttl", &pb.IssueCredentialRequest{Access: operator, Expiry: &pb.IssueCredentialRequest_Ttl{Ttl: durationpb.New(0)}}},
-		{"ttl", &pb.IssueCredentialRequest{Access: operator, Expiry: &pb.IssueCredentialRequest_Ttl{Ttl: long}}},
 		{"expires_at", &pb.IssueCredentialRequest{Access: operator, Expiry: &pb.IssueCredentialRequest_ExpiresAt{ExpiresAt: timestamppb.New(time.Unix(1, 0))}}},
 		{"request_id", &pb.IssueCredentialRequest{Access: operator, RequestId: "1"}},
 	} {
@@ -137,24 +130,18 @@ func TestRevoke_EndsCallsAndStreamsAndFurtherOnesAreRefused(t *testing.T) {
 	apptest.Must(t, pb.NewAgentServiceClient(conn).RegisterAgent, &pb.RegisterAgentRequest{})
 	watch, err := pb.NewStateServiceClient(conn).WatchState(k.ctx, &pb.WatchStateRequest{AfterRevision: new(int64)})
 	apptest.NoError(t, err)
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(watch.Recv()))
 	claims, err := pb.NewMessageServiceClient(conn).Claim(k.ctx)
 	apptest.NoError(t, err)
 	apptest.NoError(t, claims.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
-	if _, err := claims.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(claims.Recv()))
 	// The stream is open once the broker has answered; it then waits in Recv.
 	send, err := pb.NewMessageServiceClient(conn).Send(k.ctx)
 	apptest.NoError(t, err)
 	if err := send.Send(&pb.SendRequest{Messages: []*pb.Message{{Target: &pb.Target{To: &pb.Target_Channel{Channel: "x"}}, Type: "status"}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := send.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(send.Recv()))
 	used := k.listed(c.GetId())
 	if used.GetLastUsedFrom() != "127.0.0.1" || used.GetLastUsedAt() == nil {
 		t.Errorf("%v", used)
@@ -227,9 +214,7 @@ func TestExpiry_EndsStreamsAndCalls(t *testing.T) {
 	conn := k.OverTCP(secret)
 	watch, err := pb.NewStateServiceClient(conn).WatchState(k.ctx, &pb.WatchStateRequest{AfterRevision: new(int64)})
 	apptest.NoError(t, err)
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(watch.Recv()))
 	k.Clock.Advance(time.Minute)
 	for err == nil {
 		_, err = watch.Recv()

@@ -122,9 +122,7 @@ func TestFilters_OfAClaimStreamTakeEverySpelling(t *testing.T) {
 	apptest.NoError(t, err)
 	open := &pb.ClaimOpen{Types: []string{"DeployStarted", "TaskCompleted"}, MaxInFlight: 10}
 	apptest.NoError(t, stream.Send(&pb.ClaimRequest{Open: open}))
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(stream.Recv()))
 	sent(o, "text", "")
 	for _, spelling := range []string{"deploy.started", "task_done"} {
 		id := sent(o, spelling, "").Id
@@ -267,9 +265,7 @@ func TestEvents_FilterFindsTheBrokersOwnTypesToo(t *testing.T) {
 		Filter: &pb.EventFilter{Types: []string{"AgentDegraded", "MessageSent"}},
 	})
 	apptest.NoError(t, err)
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, apptest.Err(stream.Recv()))
 	apptest.Must(t, b.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: "event/AgentRegistered"})
 	sent := sent(a, "text", "")
 	page, err := stream.Recv()

@@ -255,7 +255,6 @@ func TestBadInput_NamesTheField(t *testing.T) {
 	k := newKit(t)
 	k.append(numbered("message.sent", 1, 3)...)
 	token := k.list(&pb.ListEventsRequest{PageSize: 1}).GetNextPageToken()
-	tooMany := slices.Repeat([]string{"a"}, 101)
 	for _, c := range []struct {
 		field  string
 		filter *pb.EventFilter
@@ -267,14 +266,6 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"filter.types[0]", &pb.EventFilter{Types: []string{".*"}}},
 		{"filter.types[0]", &pb.EventFilter{Types: []string{""}}},
 		{"filter.types[0]", &pb.EventFilter{Types: []string{"task."}}},
-		{"filter.types", &pb.EventFilter{Types: tooMany}},
-		{"filter.lowest_severity", &pb.EventFilter{LowestSeverity: 6}},
-		{"filter.lowest_severity", &pb.EventFilter{LowestSeverity: -1}},
-		{"filter.sources[0]", &pb.EventFilter{Sources: []string{"a b"}}},
-		{"filter.sources", &pb.EventFilter{Sources: tooMany}},
-		{"filter.source_roles[0]", &pb.EventFilter{SourceRoles: []string{"\n"}}},
-		{"filter.task_id", &pb.EventFilter{TaskId: strings.Repeat("x", 129)}},
-		{"filter.task_id", &pb.EventFilter{TaskId: "a\x00b"}},
 	} {
 		_, err := k.api.ListEvents(testkit.Operator(t.Context()), &pb.ListEventsRequest{Filter: c.filter})
 		wantField(t, err, c.field)
@@ -285,10 +276,6 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		field string
 		in    *pb.ListEventsRequest
 	}{
-		{"after_revision", &pb.ListEventsRequest{AfterRevision: -1}},
-		{"until_revision", &pb.ListEventsRequest{UntilRevision: -1}},
-		{"page_size", &pb.ListEventsRequest{PageSize: -1}},
-		{"page_size", &pb.ListEventsRequest{PageSize: 1001}},
 		{"page_token", &pb.ListEventsRequest{PageToken: "!"}},
 		{"page_token", &pb.ListEventsRequest{PageToken: token, NewestFirst: true}},
 	} {
@@ -296,15 +283,12 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		wantField(t, err, c.field)
 	}
 	future := k.store.Revision() + 1
-	negative := int64(-1)
 	for _, c := range []struct {
 		field string
 		in    *pb.SubscribeEventsRequest
 	}{
 		{"after_revision", &pb.SubscribeEventsRequest{AfterRevision: &future}},
-		{"after_revision", &pb.SubscribeEventsRequest{AfterRevision: &negative}},
 		{"after_revision", &pb.SubscribeEventsRequest{AfterRevision: &future, Cursor: "new"}},
-		{"cursor", &pb.SubscribeEventsRequest{Cursor: "no name"}},
 	} {
 		_, err := k.subscribeFails(c.in)
 		wantField(t, err, c.field)

@@ -332,19 +332,13 @@ func TestBadInput_NamesTheField(t *testing.T) {
 	list := func(r *pb.ListSessionsRequest) func() error {
 		return func() error { _, err := k.api.ListSessions(k.ctx(), r); return err }
 	}
-	long, lines := strings.Repeat("x", 513), "two\nlines"
+	long := strings.Repeat("x", 513)
 	for _, c := range []struct {
 		field string
 		call  func() error
 	}{
-		{"name", create(&pb.CreateSessionRequest{})},
-		{"name", create(&pb.CreateSessionRequest{Name: "system"})},
-		{"name", create(&pb.CreateSessionRequest{Name: "-x"})},
-		{"name", create(&pb.CreateSessionRequest{Name: strings.Repeat("x", 129)})},
-		{"description", create(&pb.CreateSessionRequest{Name: "x", Description: long})},
 		{"request_id", create(&pb.CreateSessionRequest{Name: "x", RequestId: "1"})},
 		{"settings.ageing", create(&pb.CreateSessionRequest{Name: "x", Settings: settings(-time.Second, 0, 1)})},
-		{"description", configure(&pb.ConfigureSessionRequest{Description: &lines})},
 		{"request_id", configure(&pb.ConfigureSessionRequest{RequestId: "x"})},
 		{"settings.ageing", configure(&pb.ConfigureSessionRequest{Settings: settings(time.Millisecond, 0, 1)})},
 		{"settings.ageing", configure(&pb.ConfigureSessionRequest{Settings: settings(25*time.Hour, 0, 1)})},
@@ -357,6 +351,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(math.NaN())}})},
 		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(1_000_001)}})},
 		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0.0009)}})},
+		{"settings.send_burst", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendBurst: proto.Int32(1_000_001)}})},
 		{"settings.send_burst", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendBurst: proto.Int32(0)}})},
 		{"settings.message_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageLimit: proto.Int32(1023)}})},
 		{"settings.message_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageLimit: proto.Int32(1<<20 + 1)}})},
@@ -375,10 +370,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"settings.message_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Millisecond)}})},
 		{"settings.event_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{EventRetention: durationpb.New(3651 * 24 * time.Hour)}})},
 		{"settings.dead_letter_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{DeadLetterRetention: durationpb.New(-1)}})},
-		{"page_size", list(&pb.ListSessionsRequest{PageSize: 1001})},
-		{"page_size", list(&pb.ListSessionsRequest{PageSize: -1})},
 		{"page_token", list(&pb.ListSessionsRequest{PageToken: "x"})},
-		{"name", func() error { _, err := k.api.GetSession(k.ctx(), &pb.GetSessionRequest{Name: "a b"}); return err }},
 	} {
 		if err := c.call(); status.Code(err) != codes.InvalidArgument || !slices.Contains(testkit.Fields(err), c.field) {
 			t.Errorf("got %v, naming %v; want INVALID_ARGUMENT naming %s", err, testkit.Fields(err), c.field)

@@ -311,7 +311,6 @@ func TestState_RefusalsNameTheField(t *testing.T) {
 	t.Parallel()
 	w := apptest.Start(t, apptest.WithFakeClock())
 	a := w.Agent("a", "builder")
-	long := strings.Repeat("x", 513)
 	put := func(in *pb.PutStateRequest) error { return apptest.Err(a.PutState(a.Ctx, in)) }
 	transact := func(in *pb.TransactStateRequest) error { _, err := a.TransactState(a.Ctx, in); return err }
 	change := func(in *pb.PutStateRequest) *pb.StateChange {
@@ -322,40 +321,17 @@ func TestState_RefusalsNameTheField(t *testing.T) {
 		field string
 		err   error
 	}{
-		{"key", put(&pb.PutStateRequest{Value: text("x")})},
-		{"key", put(&pb.PutStateRequest{Key: long, Value: text("x")})},
-		{"key", put(&pb.PutStateRequest{Key: "a\nb", Value: text("x")})},
-		{"key", put(&pb.PutStateRequest{Key: "a\x00b", Value: text("x")})},
-		{"namespace", put(&pb.PutStateRequest{Namespace: "a b", Key: "k", Value: text("x")})},
 		{"value", put(&pb.PutStateRequest{Key: "k"})},
 		{"value", put(&pb.PutStateRequest{Key: "k", Value: &pb.StateValue{}})},
-		{"value.string_value", put(&pb.PutStateRequest{Key: "k", Value: text(strings.Repeat("x", 1<<20+1))})},
-		{"value.json_value", put(&pb.PutStateRequest{Key: "k", Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: "{"}}})},
-		{"value.json_value", put(&pb.PutStateRequest{Key: "k", Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{}}})},
-		{"ttl", put(&pb.PutStateRequest{Key: "k", Value: text("x"), Ttl: durationpb.New(time.Millisecond)})},
-		{"ttl", put(&pb.PutStateRequest{Key: "k", Value: text("x"), Ttl: durationpb.New(366 * 24 * time.Hour)})},
-		{"compare_revision", put(&pb.PutStateRequest{Key: "k", Value: text("x"), CompareRevision: new(int64(-1))})},
 		{"request_id", put(&pb.PutStateRequest{Key: "k", Value: text("x"), RequestId: "x"})},
-		{"text", func() error {
-			return apptest.Err(a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: " \n"}))
-		}()},
-		{"text", func() error {
-			_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: strings.Repeat("x", 256<<10+1)})
-			return err
-		}()},
-		{"changes", transact(&pb.TransactStateRequest{})},
 		{"changes[1].put.key", transact(&pb.TransactStateRequest{Changes: []*pb.StateChange{change(ok), change(ok)}})},
 		{"changes[0]", transact(&pb.TransactStateRequest{Changes: []*pb.StateChange{{}}})},
 		{"changes[0].put.request_id", transact(&pb.TransactStateRequest{Changes: []*pb.StateChange{
 			change(&pb.PutStateRequest{Key: "k", Value: text("x"), RequestId: "01890a5d-ac96-774b-bcce-b302099a8057"})}})},
-		{"compares[0].revision", transact(&pb.TransactStateRequest{Compares: []*pb.StateCompare{{Key: "k", Revision: -1}}, Changes: []*pb.StateChange{change(ok)}})},
-		{"page_size", func() error { _, err := a.ListState(a.Ctx, &pb.ListStateRequest{PageSize: 1001}); return err }()},
 		{"page_token", func() error { _, err := a.ListState(a.Ctx, &pb.ListStateRequest{PageToken: "x"}); return err }()},
 		{"page_token", func() error {
-			_, err := a.ListStateHistory(a.Ctx, &pb.ListStateHistoryRequest{Key: "k", PageToken: "x"})
-			return err
+			return apptest.Err(a.ListStateHistory(a.Ctx, &pb.ListStateHistoryRequest{Key: "k", PageToken: "x"}))
 		}()},
-		{"at_revision", func() error { _, err := a.GetState(a.Ctx, &pb.GetStateRequest{Key: "k", AtRevision: -1}); return err }()},
 	} {
 		if fields := testkit.Fields(c.err); status.Code(c.err) != codes.InvalidArgument || len(fields) != 1 || fields[0] != c.field {
 			t.Errorf("%s: %v names %v", c.field, c.err, fields)

@@ -2,11 +2,7 @@ package state_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
@@ -96,27 +92,5 @@ func TestTask_EventsNameIt(t *testing.T) {
 	}
 	if want := []string{"state.put", "state.put", "context_updated"}; !slices.Equal(types, want) {
 		t.Errorf("events %q, want %q", types, want)
-	}
-}
-
-func TestTask_AnIDThatIsTooLongIsRefused(t *testing.T) {
-	t.Parallel()
-	w := apptest.Start(t, apptest.WithFakeClock())
-	a := w.Agent("a", "builder")
-	long := strings.Repeat("x", 129)
-	for name, call := range map[string]func() error{
-		"put": func() error {
-			_, err := a.PutState(a.Ctx, &pb.PutStateRequest{Key: "k", Value: text("1"), TaskId: &long})
-			return err
-		},
-		"append": func() error {
-			_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "d", Text: "x", TaskId: &long})
-			return err
-		},
-		"list": func() error { _, err := a.ListState(a.Ctx, &pb.ListStateRequest{TaskId: long}); return err },
-	} {
-		if err := call(); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

@@ -67,53 +67,30 @@ func TestOpen_RefusesWhatCannotBe(t *testing.T) {
 	w := start(t)
 	lead := w.Agent("lead", "builder")
 	valid := func() *pb.OpenVoteRequest { return &pb.OpenVoteRequest{Title: "Q", Options: []string{"a", "b"}} }
-	many := make([]string, 51)
-	for i := range many {
-		many[i] = fmt.Sprint(i)
-	}
 	now := w.Clock.Now()
-	for name, row := range map[string]struct {
-		change func(*pb.OpenVoteRequest)
-		code   codes.Code
-		reason string
-	}{
-		"no title":        {func(r *pb.OpenVoteRequest) { r.Title = "" }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"one option":      {func(r *pb.OpenVoteRequest) { r.Options = many[:1] }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"51 options":      {func(r *pb.OpenVoteRequest) { r.Options = many }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"equal options":   {func(r *pb.OpenVoteRequest) { r.Options = []string{"a", "a"} }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"an empty option": {func(r *pb.OpenVoteRequest) { r.Options = []string{"a", ""} }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"a long text": {
-			func(r *pb.OpenVoteRequest) { r.Description = strings.Repeat("x", 64<<10+1) }, codes.InvalidArgument, "INVALID_ARGUMENT",
-		},
-		"the past": {
-			func(r *pb.OpenVoteRequest) { r.Deadline = timestamppb.New(now) }, codes.InvalidArgument, "INVALID_ARGUMENT",
-		},
-		"the far future": {
-			func(r *pb.OpenVoteRequest) { r.Deadline = timestamppb.New(now.Add(366 * 24 * time.Hour)) },
-			codes.InvalidArgument, "INVALID_ARGUMENT",
-		},
-		"no such rule": {func(r *pb.OpenVoteRequest) { r.Rule = 4 }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"a quorum beyond the electorate": {
-			func(r *pb.OpenVoteRequest) { r.Quorum = &pb.Quorum{Quorum: &pb.Quorum_Ballots{Ballots: 2}} },
-			codes.InvalidArgument, "INVALID_ARGUMENT",
-		},
-		"a share above 1": {
-			func(r *pb.OpenVoteRequest) { r.Quorum = &pb.Quorum{Quorum: &pb.Quorum_Share{Share: 1.1}} },
-			codes.InvalidArgument, "INVALID_ARGUMENT",
-		},
-		"no names":      {func(r *pb.OpenVoteRequest) { r.Electorate = names() }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"a name twice":  {func(r *pb.OpenVoteRequest) { r.Electorate = names("lead", "lead") }, codes.InvalidArgument, "INVALID_ARGUMENT"},
-		"no such agent": {func(r *pb.OpenVoteRequest) { r.Electorate = names("leda") }, codes.NotFound, "AGENT_NOT_FOUND"},
-		"no such role": {
-			func(r *pb.OpenVoteRequest) { r.Electorate = &pb.OpenVoteRequest_Role{Role: "critic"} }, codes.NotFound, "ROLE_NOT_FOUND",
-		},
-	} {
+	refused := func(name string, code codes.Code, reason string, change func(*pb.OpenVoteRequest)) {
 		in := valid()
-		row.change(in)
-		if err := apptest.Err(lead.OpenVote(lead.Ctx, in)); !apptest.Refused(t, err, row.code, row.reason) {
+		change(in)
+		if err := apptest.Err(lead.OpenVote(lead.Ctx, in)); !apptest.Refused(t, err, code, reason) {
 			t.Error(name)
 		}
 	}
+	for name, change := range map[string]func(*pb.OpenVoteRequest){
+		"one option":        func(r *pb.OpenVoteRequest) { r.Options = r.Options[:1] },
+		"equal options":     func(r *pb.OpenVoteRequest) { r.Options = []string{"a", "a"} },
+		"the past":          func(r *pb.OpenVoteRequest) { r.Deadline = timestamppb.New(now) },
+		"the far future":    func(r *pb.OpenVoteRequest) { r.Deadline = timestamppb.New(now.Add(366 * 24 * time.Hour)) },
+		"too large quorum":  func(r *pb.OpenVoteRequest) { r.Quorum = &pb.Quorum{Quorum: &pb.Quorum_Ballots{Ballots: 2}} },
+		"a share of 0":      func(r *pb.OpenVoteRequest) { r.Quorum = &pb.Quorum{Quorum: &pb.Quorum_Share{}} },
+		"no names":          func(r *pb.OpenVoteRequest) { r.Electorate = names() },
+		"a name twice":      func(r *pb.OpenVoteRequest) { r.Electorate = names("lead", "lead") },
+		"everyone is false": func(r *pb.OpenVoteRequest) { r.Electorate = &pb.OpenVoteRequest_Everyone{} },
+	} {
+		refused(name, codes.InvalidArgument, "INVALID_ARGUMENT", change)
+	}
+	refused("no such agent", codes.NotFound, "AGENT_NOT_FOUND", func(r *pb.OpenVoteRequest) { r.Electorate = names("leda") })
+	refused("no such role", codes.NotFound, "ROLE_NOT_FOUND",
+		func(r *pb.OpenVoteRequest) { r.Electorate = &pb.OpenVoteRequest_Role{Role: "critic"} })
 	if out, err := lead.ListVotes(lead.Ctx, &pb.ListVotesRequest{}); err != nil || len(out.GetVotes()) > 0 {
 		t.Errorf("%v, %v", out, err)
 	}
