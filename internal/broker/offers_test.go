@@ -339,7 +339,7 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 	}
 	for field, r := range map[string]*pb.SettleOffersRequest{
 		"harness":  accepted(""),
-		"marks":    accepted("s", "short"),
+		"marks[0]": accepted("s", "short"),
 		"accepted": {Harness: "s"},
 		"returned": returned("s", ""),
 		"ways[0]": {Harness: "s", Ways: []pb.OfferWay{99},
