@@ -251,7 +251,9 @@ func TestRegister_AgainGrowsTheIncarnationAndEndsTheReport(t *testing.T) {
 func TestRegister_HookThatFailsUndoesIt(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	k.registry.Hooks.OnRegister(func(*store.Tx, directory.Agent) error { return fault.New(fault.Exhausted, "TOO_MANY", "too many") })
+	k.registry.Hooks.OnRegister(func(*store.Tx, directory.Agent) error {
+		return fault.New(fault.Exhausted, "TOO_MANY", "too many")
+	})
 	_, err := k.api.RegisterAgent(k.as("a"), &pb.RegisterAgentRequest{})
 	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY")
 	_, err = k.api.Heartbeat(k.as("a"), &pb.HeartbeatRequest{})

@@ -109,7 +109,9 @@ func scanCheckpoint(rows *store.Rows, more ...any) (Checkpoint, error) {
 
 // checkpointRecords returns the checkpoints of a session after a revision, each as one line of JSON, and the revision
 // of the last one.
-func checkpointRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+func checkpointRecords(
+	q store.Querier, session int64, after string, limit int,
+) (lines [][]byte, last string, err error) {
 	revision, _ := strconv.ParseInt(after, 10, 64) // empty at first
 	rows := q.Query(everyCheckpoint, session, revision, limit)
 	defer rows.Close()

@@ -138,7 +138,8 @@ func (p *Presence) each(queue *deadline.Queue[*life], lives []*life, do func(*st
 	var wait sync.WaitGroup
 	for _, l := range lives {
 		wait.Add(1)
-		p.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error { return do(tx, l) }, func(err error) {
+		change := func(tx *store.Tx) error { return do(tx, l) }
+		p.store.Submit(context.Background(), store.LaneDrain, 0, change, func(err error) {
 			defer wait.Done()
 			switch fault.KindOf(err) {
 			case fault.NotFound, fault.Precondition: // its session is gone, or closed

@@ -155,9 +155,10 @@ func TestRaise_RefusesWhatCannotBe(t *testing.T) {
 	apptest.Refuses(t, w.Actor("default", "stranger").RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "x"},
 		codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	for name, in := range map[string]*pb.RaiseBlockerRequest{
-		"no recipient":       {Reason: "x", Recipients: []*pb.BlockerRecipient{{}}},
-		"a text to wait for": {Reason: "x", AutoResolve: true, Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Text{Text: "rain"}}},
-		"an empty lock":      {Reason: "x", Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Lock{}}},
+		"no recipient": {Reason: "x", Recipients: []*pb.BlockerRecipient{{}}},
+		"a text to wait for": {Reason: "x", AutoResolve: true, Awaited: &pb.AwaitedObject{
+			Object: &pb.AwaitedObject_Text{Text: "rain"}}},
+		"an empty lock": {Reason: "x", Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Lock{}}},
 	} {
 		if err := apptest.Err(a.RaiseBlocker(a.Ctx, in)); !apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT") {
 			t.Fatalf("with %s", name)

@@ -114,7 +114,8 @@ func TestCreate_RefusesWhatCannotBe(t *testing.T) {
 		"a foreign lock":      {&pb.CreateHandoffRequest{Title: "x", ToAgent: "b", Fences: []int64{fence}}, codes.FailedPrecondition, "NOT_HELD"},
 		"no task to transfer": {&pb.CreateHandoffRequest{Title: "x", ToAgent: "b", TransferTask: true}, codes.InvalidArgument, "INVALID_ARGUMENT"},
 		"a task not held":     {&pb.CreateHandoffRequest{Title: "x", ToAgent: "b", TaskId: "t1", TransferTask: true}, codes.FailedPrecondition, "NOT_HELD"},
-		"101 fences":          {&pb.CreateHandoffRequest{Title: "x", ToAgent: "b", Fences: numbers(101)}, codes.InvalidArgument, "INVALID_ARGUMENT"},
+		"101 fences": {&pb.CreateHandoffRequest{Title: "x", ToAgent: "b", Fences: numbers(101)},
+			codes.InvalidArgument, "INVALID_ARGUMENT"},
 		"too much text": {&pb.CreateHandoffRequest{Title: "x", ToAgent: "b", Content: &pb.HandoffContent{
 			NextSteps: slices.Repeat([]string{strings.Repeat("x", 4<<10)}, 100), KnownIssues: slices.Repeat([]string{strings.Repeat("x", 4<<10)}, 100)}},
 			codes.InvalidArgument, "INVALID_ARGUMENT"},

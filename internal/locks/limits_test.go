@@ -15,8 +15,10 @@ func TestLocks_RefusalsNameTheField(t *testing.T) {
 	t.Parallel()
 	w := newDaemon(t)
 	a := w.agent("a")
-	apptest.Invalid(t, apptest.Err(a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x", "../x"}})), "paths[1]")
-	apptest.Invalid(t, apptest.Err(a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: []string{strings.Repeat("x", 1025)}})), "paths[0]")
+	for _, path := range []string{"../x", strings.Repeat("x", 1025)} {
+		r := &pb.AcquireLocksRequest{Paths: []string{"x", path}}
+		apptest.Invalid(t, apptest.Err(a.AcquireLocks(a.Ctx, r)), "paths[1]")
+	}
 	apptest.Invalid(t, apptest.Err(a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{})), "fences")
 	apptest.Invalid(t, apptest.Err(a.ListLocks(a.Ctx, &pb.ListLocksRequest{Path: "/x"})), "path")
 }

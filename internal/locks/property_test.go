@@ -102,7 +102,9 @@ func (c *comparison) acquire(*rapid.T) {
 	m := &c.model
 	if i := slices.IndexFunc(m.Held, func(h *request) bool { return h.owner == r.owner && h.covers(r) }); i >= 0 {
 		want(c.rt, "held already", out.Outcome, granted)
-		if !slices.ContainsFunc(m.Held, func(h *request) bool { return h.number == out.Fence && h.owner == r.owner && h.covers(r) }) {
+		if !slices.ContainsFunc(m.Held, func(h *request) bool {
+			return h.number == out.Fence && h.owner == r.owner && h.covers(r)
+		}) {
 			c.rt.Errorf("fence %d is not one of %v that covers %v", out.Fence, m.Held, r.names)
 		}
 		return
@@ -270,7 +272,8 @@ func (c *comparison) compare(*rapid.T) {
 		wanted = append(wanted, fmt.Sprint("held ", h.number, h.owner.agent, h.owner.holder, h.names, h.shared))
 	}
 	for i, k := range c.model.Waiting {
-		wanted = append(wanted, fmt.Sprint("waits ", k.number, k.owner.agent, k.owner.holder, k.names, k.shared, c.position(k, i)))
+		wanted = append(wanted,
+			fmt.Sprint("waits ", k.number, k.owner.agent, k.owner.holder, k.names, k.shared, c.position(k, i)))
 	}
 	if !slices.Equal(got, wanted) {
 		c.rt.Fatalf("the daemon has\n%s\nand the model\n%s", strings.Join(got, "\n"), strings.Join(wanted, "\n"))

@@ -42,7 +42,8 @@ func FuzzReceive(f *testing.F) {
 		func(t *testing.T, r *pb.ReceiveRequest) {
 			wantChannels(t, r.Filter.GetChannels())
 			look := r.Order == pb.MessageOrder_MESSAGE_ORDER_PRIORITY || r.IncludeQueues
-			if r.Cursor != "" && r.AfterRevision != 0 || r.KeepNotices && r.AutoAck || look && (r.Follow || r.AutoAck || r.Cursor != "" || r.AfterRevision != 0) {
+			if r.Cursor != "" && r.AfterRevision != 0 || r.KeepNotices && r.AutoAck ||
+				look && (r.Follow || r.AutoAck || r.Cursor != "" || r.AfterRevision != 0) {
 				t.Fatalf("accepted: %v", r)
 			}
 		})

@@ -139,8 +139,8 @@ func FuzzParseRef(f *testing.F) {
 	})
 }
 
-// decode reads what a client may have sent. Bytes that are no message, and requests that the rules refuse, never get to a
-// service.
+// decode reads what a client may have sent. Bytes that are no message, and requests that the rules refuse, never get
+// to a service.
 func decode[M proto.Message](t *testing.T, wire []byte, m M) M {
 	t.Helper()
 	var set rules.Set

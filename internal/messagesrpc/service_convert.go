@@ -21,7 +21,8 @@ import (
 	"brokerd/internal/validate"
 )
 
-// Limits of the messages of rules.ByHand, in bytes unless the comment says otherwise. message.proto has them as options.
+// Limits of the messages of rules.ByHand, in bytes unless the comment says otherwise. message.proto has them as
+// options.
 const (
 	maxPayload  = 256 << 10
 	maxBody     = 256 << 10

@@ -1,5 +1,5 @@
-// Package model has the rules of the broker's state machines for tests: the property tests of the features and the checks of
-// histories apply the same ones. The rules are loops over everything, without indexes and without code of the features.
+// Package model has the rules of waiting for locks and tokens for tests: the property test of locks and the check of
+// histories apply the same ones. The rules are loops over everything, without indexes and without code of package locks.
 package model
 
 import (
@@ -16,8 +16,8 @@ type Queue[P any] struct {
 
 func (q *Queue[P]) conflict(a, b P) bool { return q.Owner(a) != q.Owner(b) && q.Conflicts(a, b) }
 
-// Obstacles yields the grants and tickets that a request waits for when the first tickets are older: not the tickets whose
-// owner waits for the owner of the request.
+// Obstacles yields the grants and tickets that a request waits for when the first tickets are older: not the tickets
+// whose owner waits for the owner of the request.
 func (q *Queue[P]) Obstacles(r P, first int) iter.Seq[P] {
 	return func(yield func(P) bool) {
 		for _, h := range q.Held {
@@ -77,8 +77,8 @@ func (q *Queue[P]) Free(r P, first int) bool {
 	return true
 }
 
-// Cycles returns the index of the youngest ticket of each cycle through an owner, in order. In a cycle, each ticket waits for
-// a grant of the owner of the next one.
+// Cycles returns the index of the youngest ticket of each cycle through an owner, in order. In a cycle, each ticket
+// waits for a grant of the owner of the next one.
 func (q *Queue[P]) Cycles(owner int) (found []int) {
 	var walk func(at int, seen uint64, youngest int)
 	walk = func(at int, seen uint64, youngest int) {

@@ -28,13 +28,13 @@ import (
 // patience bounds a call, on a busy machine too.
 const patience = 5 * time.Minute
 
-// elsewhere has fields whose services want more than the rule, so that they may refuse a value at its bound, and say why
-// in other words.
+// elsewhere has fields whose services want more than the rule, so that they may refuse a value at its bound, with
+// another text.
 var elsewhere = map[string]bool{
 	"Message.created_at": true, "Message.expires_at": true, // only the broker sets them
 	"Message.reach": true, "Message.response_deadline": true, // not in every message
 	"ExplainRequest.message": true, "ExplainRequest.token": true, // an id or TYPE/SCOPE
-	"NoticeOffer.way": true, "ArtifactHeader.size": true, // checked by hand, in words of their own
+	"NoticeOffer.way": true, "ArtifactHeader.size": true, // checked by hand
 }
 
 // tooMany is what package rpc says about a long list of the request itself, before the rules.
@@ -124,7 +124,8 @@ func call(t *testing.T, conn *grpc.ClientConn, m protoreflect.MethodDescriptor, 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()))
+	both := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	stream, err := conn.NewStream(ctx, both, fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,6 @@
 // than the request. A service that receives a stream of requests checks each of them with Check.
 //
 // The messages of ByHand are checked by hand, because the walk would cost too much on the path of every message.
-// So is the header of an upload, a frame of a stream. They have options as well, for the documents and for the test that
-// compares both.
+// So is the header of an upload, a frame of a stream. They have options as well, for the documents and for the test
+// that compares both.
 package rules

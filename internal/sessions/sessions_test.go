@@ -351,7 +351,8 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(math.NaN())}})},
 		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(1_000_001)}})},
 		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0.0009)}})},
-		{"settings.send_burst", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendBurst: proto.Int32(1_000_001)}})},
+		{"settings.send_burst", configure(&pb.ConfigureSessionRequest{
+			Settings: &pb.SessionSettings{SendBurst: proto.Int32(1_000_001)}})},
 		{"settings.send_burst", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendBurst: proto.Int32(0)}})},
 		{"settings.message_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageLimit: proto.Int32(1023)}})},
 		{"settings.message_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageLimit: proto.Int32(1<<20 + 1)}})},

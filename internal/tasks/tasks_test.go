@@ -200,7 +200,8 @@ func TestTask_FieldsThatExcludeEachOtherAreRefused(t *testing.T) {
 	a := newDaemon(t).agent("a")
 	labels := map[string]string{"k": "v"}
 	apptest.Invalid(t, apptest.Err(a.ClaimTask(a.Ctx, &pb.ClaimTaskRequest{Id: "t", Labels: labels})), "labels")
-	apptest.Invalid(t, apptest.Err(a.ListTasks(a.Ctx, &pb.ListTasksRequest{Claimable: true, OldestFirst: true})), "claimable")
+	list := &pb.ListTasksRequest{Claimable: true, OldestFirst: true}
+	apptest.Invalid(t, apptest.Err(a.ListTasks(a.Ctx, list)), "claimable")
 	apptest.Invalid(t, apptest.Err(a.WaitTasks(a.Ctx, &pb.WaitTasksRequest{})), "task_ids")
 }
 

@@ -88,7 +88,8 @@ func TestOpen_RefusesWhatCannotBe(t *testing.T) {
 	} {
 		refused(name, codes.InvalidArgument, "INVALID_ARGUMENT", change)
 	}
-	refused("no such agent", codes.NotFound, "AGENT_NOT_FOUND", func(r *pb.OpenVoteRequest) { r.Electorate = names("leda") })
+	refused("no such agent", codes.NotFound, "AGENT_NOT_FOUND",
+		func(r *pb.OpenVoteRequest) { r.Electorate = names("leda") })
 	refused("no such role", codes.NotFound, "ROLE_NOT_FOUND",
 		func(r *pb.OpenVoteRequest) { r.Electorate = &pb.OpenVoteRequest_Role{Role: "critic"} })
 	if out, err := lead.ListVotes(lead.Ctx, &pb.ListVotesRequest{}); err != nil || len(out.GetVotes()) > 0 {
