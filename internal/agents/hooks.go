@@ -35,8 +35,8 @@ func (h *Hooks) OnCompleted(hooks ...func(tx *store.Tx, a directory.Agent) error
 }
 
 // OnEnd adds hooks that run in the same transaction when an agent fails or stops, and take what the
-// agent holds: with Stopped a hook finds out which. A hook returns what it has taken; the registry sets
-// Loss.At. By then the agent's row says that it has ended.
+// agent holds; directory.Agent.Stopped reports which of the two. A hook returns what it has taken; the
+// registry sets Loss.At. By then the agent's row says that it has ended.
 func (h *Hooks) OnEnd(hooks ...func(tx *store.Tx, a directory.Agent) ([]directory.Loss, error)) {
 	h.ended = append(h.ended, hooks...)
 }
