@@ -55,8 +55,8 @@ func (box *agentBox) status(name string) (status string, question, changed bool,
 		return "", false, false, nil
 	}
 	data, err := box.b.read(full)
-	if err != nil && !rejected(err) {
-		return "", false, false, err
+	if err != nil && !rejected(err) { // a file that its agent has just removed is missing at the next call
+		return "", false, false, ignoreAbsent(err)
 	}
 	// A file that its agent is writing is read again when it has changed.
 	if f, err := parse(data); err == nil {

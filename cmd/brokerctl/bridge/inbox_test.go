@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,4 +35,34 @@ func TestInbox_FileThatIsMissingForAMomentIsNotAcknowledged(t *testing.T) {
 		}
 		apptest.NoError(t, os.Remove(filepath.Join(d.dir, "inbox/m.json")))
 	}
+}
+
+func TestInbox_FileThatIsRemovedWhileTheBridgeReadsItIsNoError(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "maildir")
+	in := bridge.NewInbox(d.client(), openRoot(t, d.dir), "scout", "id")
+	d.write("inbox/other", "")
+	file := filepath.Join(d.dir, "inbox/m.json")
+	done, removed := make(chan struct{}), make(chan error)
+	go func() {
+		var err error
+		for err == nil {
+			select {
+			case <-done:
+				removed <- nil
+				return
+			default:
+				err = errors.Join(os.WriteFile(file, nil, 0o600), os.Remove(file))
+			}
+		}
+		removed <- err
+	}()
+	for range 5000 { // enough that a call meets the removal
+		if _, err := in.Status(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(done)
+	apptest.NoError(t, <-removed)
 }
