@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -116,7 +118,7 @@ func (c *cli) showAcquired(
 	if answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
 		return c.show(cmd, answer, func(w io.Writer) {
 			if o.dryRun {
-				say(w, "it would be granted now")
+				prompt.Say(w, "it would be granted now")
 				return
 			}
 			text(w)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -34,10 +36,10 @@ the broker runs. Exit code 1: something was found.`,
 			}
 			err = c.show(cmd, answer, func(w io.Writer) {
 				for _, p := range answer.GetProblems() {
-					fmt.Fprintln(w, oneLine(p))
+					fmt.Fprintln(w, prompt.OneLine(p))
 				}
-				say(w, "checked %s, %s and %s up to revision %d: %s", count(answer.GetMessages(), "message"),
-					count(answer.GetDeliveries(), "delivery"), count(answer.GetEvents(), "event"), answer.GetRevision(), problems(len(answer.GetProblems())))
+				prompt.Say(w, "checked %s, %s and %s up to revision %d: %s", prompt.Count(answer.GetMessages(), "message"),
+					prompt.Count(answer.GetDeliveries(), "delivery"), prompt.Count(answer.GetEvents(), "event"), answer.GetRevision(), problems(len(answer.GetProblems())))
 			})
 			if n := len(answer.GetProblems()); err == nil && n > 0 {
 				return failf(exitError, "the check found %s", problems(n))
@@ -51,7 +53,7 @@ func problems(n int) string {
 	if n == 0 {
 		return "all is well"
 	}
-	return count(n, "problem")
+	return prompt.Count(n, "problem")
 }
 
 func newAdminMoveCommand(c *cli) *cobra.Command {
@@ -89,8 +91,8 @@ failed attempts. Claimed and finished messages stay, and so do directives.`,
 				}
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "moved %s to %s%s", count(answer.GetMoved(), "message"), args[1],
-					cond(answer.GetLeft() > 0, fmt.Sprintf("; %d still in %s", answer.GetLeft(), args[0]), ""))
+				prompt.Say(w, "moved %s to %s%s", prompt.Count(answer.GetMoved(), "message"), args[1],
+					prompt.Either(answer.GetLeft() > 0, fmt.Sprintf("; %d still in %s", answer.GetLeft(), args[0]), ""))
 			})
 		},
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -45,9 +47,9 @@ it. The archive of removed messages is not part of it.`,
 				return err
 			}
 			return c.show(cmd, made, func(w io.Writer) {
-				say(w, "wrote %s (%s): revision %d with %s, %s, %s and %s of artifacts", clean(to), size(made.GetSize()),
-					made.GetRevision(), count(made.GetSessions(), "session"), count(made.GetMessages(), "message"),
-					count(made.GetEvents(), "event"), count(made.GetContents(), "file"))
+				prompt.Say(w, "wrote %s (%s): revision %d with %s, %s, %s and %s of artifacts", prompt.Clean(to), size(made.GetSize()),
+					made.GetRevision(), prompt.Count(made.GetSessions(), "session"), prompt.Count(made.GetMessages(), "message"),
+					prompt.Count(made.GetEvents(), "event"), prompt.Count(made.GetContents(), "file"))
 			})
 		},
 	}

@@ -39,7 +39,7 @@ and the drain stays.`,
 				if err != nil {
 					return err
 				}
-				return c.show(cmd, answer, func(w io.Writer) { say(w, "the broker delivers work") })
+				return c.show(cmd, answer, func(w io.Writer) { prompt.Say(w, "the broker delivers work") })
 			}
 			forever := !cmd.Flags().Changed("wait")
 			done := c.progress(wait, "the open claims")
@@ -63,7 +63,7 @@ and the drain stays.`,
 			}
 			if n := claimed(answer); n > 0 {
 				return failf(exitNothing, "%s not ended within %s; the drain stays: %s ends it",
-					cond(n == 1, "1 claim has", fmt.Sprintf("%d claims have", n)), short(wait), c.command("admin drain --resume"))
+					prompt.Either(n == 1, "1 claim has", fmt.Sprintf("%d claims have", n)), prompt.Duration(wait), c.command("admin drain --resume"))
 			}
 			return nil
 		},
@@ -81,13 +81,13 @@ func claimed(r *pb.DrainResponse) int64 { return r.GetMessages() + r.GetTasks() 
 func (c *cli) printDrain(w io.Writer, r *pb.DrainResponse) {
 	since := c.when(r.GetDrainingSince())
 	if claimed(r) == 0 {
-		say(w, "nothing is claimed; the broker delivers no new work (since %s) until %s", since, c.command("admin drain --resume"))
+		prompt.Say(w, "nothing is claimed; the broker delivers no new work (since %s) until %s", since, c.command("admin drain --resume"))
 		return
 	}
-	say(w, "claimed: %s and %s; the broker delivers no new work (since %s)",
-		count(r.GetMessages(), "message"), count(r.GetTasks(), "task"), since)
+	prompt.Say(w, "claimed: %s and %s; the broker delivers no new work (since %s)",
+		prompt.Count(r.GetMessages(), "message"), prompt.Count(r.GetTasks(), "task"), since)
 	for _, h := range r.GetHolders() {
-		say(w, "%s in session %s: %s and %s, the oldest claimed %s", prompt.Brief(h.GetAgent()), prompt.Brief(h.GetSession()),
-			count(h.GetMessages(), "message"), count(h.GetTasks(), "task"), c.when(h.GetSince()))
+		prompt.Say(w, "%s in session %s: %s and %s, the oldest claimed %s", prompt.Brief(h.GetAgent()), prompt.Brief(h.GetSession()),
+			prompt.Count(h.GetMessages(), "message"), prompt.Count(h.GetTasks(), "task"), c.when(h.GetSince()))
 	}
 }

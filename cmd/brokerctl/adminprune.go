@@ -8,6 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -15,7 +18,7 @@ func newAdminPruneCommand(c *cli) *cobra.Command {
 	var olderThan time.Duration
 	var kinds []string
 	var dryRun bool
-	known := strings.Split(strings.ReplaceAll(strings.Join(enumNames(pb.DataKind(0).Descriptor()), ","), "_", "-"), ",")
+	known := strings.Split(strings.ReplaceAll(strings.Join(jsonform.EnumNames(pb.DataKind(0).Descriptor()), ","), "_", "-"), ",")
 	cmd := &cobra.Command{
 		Use:   "prune --older-than TIME",
 		Short: "Archive and remove finished data now",
@@ -44,9 +47,9 @@ letters stay unless --kind names them.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s %s, %s, %s and %s; %s of the database file are free", cond(dryRun, "would remove", "removed"),
-					count(answer.GetMessages(), "message"), count(answer.GetDeadLetters(), "dead letter"),
-					count(answer.GetEvents(), "event"), count(answer.GetWork(), "piece")+" of work", size(answer.GetFreeBytes()))
+				prompt.Say(w, "%s %s, %s, %s and %s; %s of the database file are free", prompt.Either(dryRun, "would remove", "removed"),
+					prompt.Count(answer.GetMessages(), "message"), prompt.Count(answer.GetDeadLetters(), "dead letter"),
+					prompt.Count(answer.GetEvents(), "event"), prompt.Count(answer.GetWork(), "piece")+" of work", size(answer.GetFreeBytes()))
 			})
 		},
 	}

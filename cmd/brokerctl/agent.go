@@ -10,8 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -83,8 +86,8 @@ registrations and its failures: the broker refuses calls that name an old one.`,
 			}
 			a := answer.GetAgent()
 			return c.show(cmd, a, func(w io.Writer) {
-				say(w, "registered %s%s, incarnation %d, lease %s", a.GetName(),
-					cond(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), shortOf(a.GetLease()))
+				prompt.Say(w, "registered %s%s, incarnation %d, lease %s", a.GetName(),
+					prompt.Either(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), shortOf(a.GetLease()))
 				prompt.Losses(w, answer)
 			})
 		},
@@ -108,7 +111,7 @@ func (o *registerOptions) requestOf(c *cli, agent string, labels map[string]stri
 func (o *registerOptions) request(labels map[string]string) *pb.RegisterAgentRequest {
 	return &pb.RegisterAgentRequest{
 		RequestId: o.requestID, DisplayName: o.displayName, Description: o.description, Role: o.role,
-		Capabilities: o.capabilities, Instance: o.instance, Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
+		Capabilities: o.capabilities, Instance: o.instance, Worktree: o.worktree, Labels: labels, Lease: durationpb.New(o.lease),
 		Replace: o.replace,
 	}
 }
@@ -165,15 +168,15 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("completed", c.when(a.GetCompletedAt()))
 	line("session", c.presence(a.GetHarness()))
 	if a.GetAttention() != pb.Attention_ATTENTION_OPEN {
-		line("attention", enumOf(a.GetAttention()))
+		line("attention", prompt.Enum(a.GetAttention()))
 	}
 	line("activity", a.GetActivity())
 	line("task", a.GetTaskId())
 	if a.GetProgress() > 0 {
 		line("progress", prompt.Percent(a.GetProgress()))
 	}
-	line("unread", upTo1000(answer.GetUnread()))
-	line("claimable", upTo1000(answer.GetClaimable()))
+	line("unread", prompt.UpTo1000(answer.GetUnread()))
+	line("claimable", prompt.UpTo1000(answer.GetClaimable()))
 	n := a.GetMessages()
 	line("messages", fmt.Sprintf("%d sent, %d received, %d processed", n.GetSent(), n.GetReceived(), n.GetProcessed()))
 	line("seen", c.when(a.GetLastSeen()))
@@ -210,14 +213,14 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 func agentState(a *pb.Agent) string {
 	state := a.GetState()
 	asleep := a.GetAsleepSince() != nil && a.GetStoppedAt() == nil
-	return state + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded() && state != "degraded", ", degraded", "") +
-		cond(asleep, ", asleep", "")
+	return state + prompt.Either(a.GetHalted(), ", halted", "") + prompt.Either(a.GetDegraded() && state != "degraded", ", degraded", "") +
+		prompt.Either(asleep, ", asleep", "")
 }
 
 // aboutAgent is the display name and the description of an agent.
 func aboutAgent(a *pb.Agent) string {
-	name, text := a.GetDisplayName(), oneLine(a.GetDescription())
-	return name + cond(name != "" && text != "", ": ", "") + text
+	name, text := a.GetDisplayName(), prompt.OneLine(a.GetDescription())
+	return name + prompt.Either(name != "" && text != "", ": ", "") + text
 }
 
 // presence says what the session of an agent's coding agent does, and since when; "" if none has reported.
@@ -235,11 +238,11 @@ func (c *cli) presence(h *pb.Harness) string {
 		text += " (" + h.GetTool() + ")"
 	case h.GetState() != pb.HarnessState_HARNESS_STATE_IDLE:
 	case h.GetListening() != 0:
-		text += ", listening (" + enumOf(h.GetListening()) + ")"
+		text += ", listening (" + prompt.Enum(h.GetListening()) + ")"
 	default:
 		text += ", mail waits for its next turn"
 	}
-	return text + cond(h.GetProgram() != "", ", "+h.GetProgram(), "")
+	return text + prompt.Either(h.GetProgram() != "", ", "+h.GetProgram(), "")
 }
 
 // agentListOptions are the options of agent list.
@@ -257,8 +260,8 @@ type agentListOptions struct {
 func (o *agentListOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.role, "role", "", "only this role")
 	f.StringArrayVar(&o.capabilities, "capability", nil, "only agents with this capability; repeated: with all of them")
-	f.StringVar(&o.status, "status", "", "only this status: "+strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
-	f.StringVar(&o.health, "health", "", "only this health: "+strings.Join(enumNames(pb.Health(0).Descriptor()), ", "))
+	f.StringVar(&o.status, "status", "", "only this status: "+strings.Join(jsonform.EnumNames(pb.AgentStatus(0).Descriptor()), ", "))
+	f.StringVar(&o.health, "health", "", "only this health: "+strings.Join(jsonform.EnumNames(pb.Health(0).Descriptor()), ", "))
 	f.StringVar(&o.pattern, "pattern", "", "only names that match, with * and ?")
 	f.BoolVar(&o.roles, "roles", false, "count agents per role instead")
 	limitVar(f, &o.limit, 0)
@@ -275,9 +278,9 @@ func newAgentListCommand(c *cli) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
 	}
 	o.AddFlags(cmd.Flags())
-	statuses := enumNames(pb.AgentStatus(0).Descriptor())
+	statuses := jsonform.EnumNames(pb.AgentStatus(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp)))
-	healths := enumNames(pb.Health(0).Descriptor())
+	healths := jsonform.EnumNames(pb.Health(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("health", cobra.FixedCompletions(healths, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -321,7 +324,7 @@ func roleView() view[*pb.RoleSummary] {
 	return view[*pb.RoleSummary]{
 		columns: []table.Column{{Name: "ROLE", Min: 12}, {Name: "AGENTS"}, {Name: "ACTIVE", Rank: 1}, {Name: "FAILED"}},
 		row: func(r *pb.RoleSummary) []string {
-			return []string{cond(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed()))}
+			return []string{prompt.Either(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed()))}
 		},
 		none: "no agents",
 	}
@@ -363,14 +366,14 @@ type heartbeatOptions struct {
 
 // AddFlags adds the options.
 func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.status, "status", "", strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
+	f.StringVar(&o.status, "status", "", strings.Join(jsonform.EnumNames(pb.AgentStatus(0).Descriptor()), ", "))
 	f.StringVar(&o.reason, "reason", "", "reason for the status; a new --status without it clears the old one")
 	f.StringVar(&o.activity, "activity", "", "what the agent does, in one line")
 	f.StringVar(&o.task, "task", "", "the task that it works on")
 	f.Float64Var(&o.progress, "progress", 0, "progress, 0 to 1")
 	f.StringVar(&o.lastTool, "last-tool", "", "the tool that it used last")
 	f.StringVar(&o.lastFile, "last-file", "", "the file that it changed last")
-	f.StringVar(&o.attention, "attention", "", "mail that hooks pass to its model: "+strings.Join(enumNames(pb.Attention(0).Descriptor()), ", "))
+	f.StringVar(&o.attention, "attention", "", "mail that hooks pass to its model: "+strings.Join(jsonform.EnumNames(pb.Attention(0).Descriptor()), ", "))
 	f.StringToInt64Var(&o.counters, "count", nil, "totals since registration: turns, model_tokens, files, tool_calls, errors; repeatable")
 }
 
@@ -412,9 +415,9 @@ directives and the notices.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s unread, %s to claim; lease %s", upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()), shortOf(answer.GetLease()))
+				prompt.Say(w, "%s unread, %s to claim; lease %s", prompt.UpTo1000(answer.GetUnread()), prompt.UpTo1000(answer.GetClaimable()), shortOf(answer.GetLease()))
 				if d := answer.GetDirectives(); len(d) > 0 {
-					say(w, "directives: %s; see %s", names(d, len(d)), c.command("next"))
+					prompt.Say(w, "directives: %s; see %s", prompt.Names(d, len(d)), c.command("next"))
 				}
 				prompt.Losses(w, answer)
 				var notices []string
@@ -449,7 +452,7 @@ letters.`,
 			if err != nil {
 				return err
 			}
-			return c.show(cmd, answer, func(w io.Writer) { say(w, "deregistered %s", broker.Identity().Agent) })
+			return c.show(cmd, answer, func(w io.Writer) { prompt.Say(w, "deregistered %s", broker.Identity().Agent) })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")

@@ -15,6 +15,9 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -155,7 +158,7 @@ func parseReport(line []byte) ([]ownReport, error) {
 func statusReport(l reportLine) ([]ownReport, error) {
 	status, err := parseEnum("status", pb.AgentStatus(0).Descriptor(), l.Status)
 	if err != nil {
-		return nil, fmt.Errorf("%q is none of %s", l.Status, strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
+		return nil, fmt.Errorf("%q is none of %s", l.Status, strings.Join(jsonform.EnumNames(pb.AgentStatus(0).Descriptor()), ", "))
 	}
 	if p := l.Progress; p != nil && !(*p >= 0 && *p <= 1) {
 		return nil, fmt.Errorf("progress %v: 0 to 1 is allowed", *p)
@@ -215,7 +218,7 @@ func dependencyReport(l reportLine) ([]ownReport, error) {
 		return []ownReport{beat, {resolve: l.WaitingFor}}, nil
 	}
 	request := &pb.RaiseBlockerRequest{
-		RequestId: uuid.NewString(), Reason: cond(l.Reason != "", l.Reason, "waiting for "+l.WaitingFor), AutoResolve: true,
+		RequestId: uuid.NewString(), Reason: prompt.Either(l.Reason != "", l.Reason, "waiting for "+l.WaitingFor), AutoResolve: true,
 		Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: l.WaitingFor}},
 	}
 	if l.TaskID != nil {
@@ -244,9 +247,9 @@ var failures = []string{"failure", "failed", "error"}
 // completeReport makes a line into the status, a checkpoint that keeps result and outputs, an event
 // and, if the line names a receiver, a message.
 func completeReport(l reportLine) ([]ownReport, error) {
-	summary := clip(l.Summary, 400)
+	summary := prompt.Clip(l.Summary, 400)
 	if summary == "" {
-		summary = clip(strings.Join(l.Outputs, ", "), 400)
+		summary = prompt.Clip(strings.Join(l.Outputs, ", "), 400)
 	}
 	kept := struct {
 		Result  json.RawMessage `json:"result"`
@@ -291,7 +294,7 @@ func completeReport(l reportLine) ([]ownReport, error) {
 			return nil, err
 		}
 		reports = append(reports, ownReport{message: &pb.SendMessagesRequest{RequestId: uuid.NewString(), Messages: []*pb.Message{{
-			Target: target, Type: "work_" + outcome, Subject: cond(summary != "", summary, cond(outcome == "failed", outcome, "done")), Payload: string(l.Result), TaskId: task,
+			Target: target, Type: "work_" + outcome, Subject: prompt.Either(summary != "", summary, prompt.Either(outcome == "failed", outcome, "done")), Payload: string(l.Result), TaskId: task,
 		}}}})
 	}
 	return reports, nil

@@ -443,7 +443,7 @@ func away(err error) bool {
 // tellLosses says what the agent has lost.
 func (r *reporter) tellLosses(from prompt.Loser) {
 	for _, l := range from.GetLosses() {
-		r.sayf("lost while the agent was away: %s %s", enumOf(l.GetKind()), l.GetName())
+		r.sayf("lost while the agent was away: %s %s", prompt.Enum(l.GetKind()), l.GetName())
 	}
 	if more := from.GetMoreLosses(); more > 0 {
 		r.sayf("lost while the agent was away: %s", prompt.MoreLosses(more))
@@ -459,7 +459,7 @@ func (r *reporter) told(answer *pb.HeartbeatResponse) {
 	r.directives = directives
 	r.mu.Unlock()
 	if len(directives) > 0 && !same {
-		r.sayf("directives wait: %s; brokerctl next shows them", names(directives, len(directives)))
+		r.sayf("directives wait: %s; brokerctl next shows them", prompt.Names(directives, len(directives)))
 	}
 }
 
@@ -472,5 +472,5 @@ func (r *reporter) sayf(format string, args ...any) {
 	r.mu.Lock()
 	out := r.stderr
 	r.mu.Unlock()
-	fmt.Fprintf(out, "brokerctl: %s\n", oneLine(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(out, "brokerctl: %s\n", prompt.OneLine(fmt.Sprintf(format, args...)))
 }

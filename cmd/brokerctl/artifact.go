@@ -44,10 +44,10 @@ func (c *cli) artifactView() view[*pb.ArtifactVersion] {
 		},
 		row: func(v *pb.ArtifactVersion) []string {
 			return []string{v.GetName(), strconv.FormatInt(v.GetVersion(), 10), size(v.GetSize()), v.GetAuthor(), c.when(v.GetCreatedAt()),
-				v.GetTaskId(), v.GetSha256()[:min(12, len(v.GetSha256()))], clip(v.GetDescription(), mostText)}
+				v.GetTaskId(), v.GetSha256()[:min(12, len(v.GetSha256()))], prompt.Clip(v.GetDescription(), mostText)}
 		},
 		prompt: func(w io.Writer, v *pb.ArtifactVersion) {
-			fmt.Fprintf(w, "%s (%s)\n", oneLine(client.ArtifactReference(v)), c.artifactFacts(v))
+			fmt.Fprintf(w, "%s (%s)\n", prompt.OneLine(client.ArtifactReference(v)), c.artifactFacts(v))
 		},
 		none: "no artifacts",
 	}
@@ -57,15 +57,15 @@ func (c *cli) artifactView() view[*pb.ArtifactVersion] {
 func (c *cli) artifactFacts(v *pb.ArtifactVersion) string {
 	facts := []string{size(v.GetSize())}
 	if v.GetMediaType() != "" {
-		facts = append(facts, oneLine(v.GetMediaType()))
+		facts = append(facts, prompt.OneLine(v.GetMediaType()))
 	}
-	facts = append(facts, "by "+clean(v.GetAuthor()), c.when(v.GetCreatedAt()))
+	facts = append(facts, "by "+prompt.Clean(v.GetAuthor()), c.when(v.GetCreatedAt()))
 	if v.GetTaskId() != "" {
-		facts = append(facts, "task "+clean(v.GetTaskId()))
+		facts = append(facts, "task "+prompt.Clean(v.GetTaskId()))
 	}
 	text := strings.Join(facts, ", ")
 	if v.GetDescription() != "" {
-		text += ": " + oneLine(v.GetDescription())
+		text += ": " + prompt.OneLine(v.GetDescription())
 	}
 	return text
 }
@@ -108,10 +108,10 @@ func newArtifactGetCommand(c *cli) *cobra.Command {
 // printArtifact describes a version and the others of its artifact.
 func (c *cli) printArtifact(w io.Writer, answer *pb.GetArtifactResponse) {
 	v := answer.GetArtifact()
-	fmt.Fprintf(w, "%s (%s)\n", oneLine(client.ArtifactReference(v)), c.artifactFacts(v))
+	fmt.Fprintf(w, "%s (%s)\n", prompt.OneLine(client.ArtifactReference(v)), c.artifactFacts(v))
 	fmt.Fprintf(w, "sha256: %s\n", v.GetSha256())
 	if len(v.GetLabels()) > 0 {
-		fmt.Fprintf(w, "labels: %s\n", clean(prompt.Labels(v.GetLabels())))
+		fmt.Fprintf(w, "labels: %s\n", prompt.Clean(prompt.Labels(v.GetLabels())))
 	}
 	for _, other := range answer.GetVersions() {
 		if other.GetVersion() != v.GetVersion() {
@@ -175,7 +175,7 @@ agents that uploaded them, operators and the session's directors may do so.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "deleted %s: %s, %s freed", oneLine(args[0]), count(answer.GetVersions(), "version"), size(answer.GetFreedBytes()))
+				prompt.Say(w, "deleted %s: %s, %s freed", prompt.OneLine(args[0]), prompt.Count(answer.GetVersions(), "version"), size(answer.GetFreedBytes()))
 			})
 		},
 	}

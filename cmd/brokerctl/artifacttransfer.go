@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -80,9 +82,9 @@ func (c *cli) uploadArtifact(cmd *cobra.Command, h *pb.ArtifactHeader, file stri
 	}
 	return c.show(cmd, answer, func(w io.Writer) {
 		v := answer.GetArtifact()
-		note := cond(answer.GetSkipped(), "; the broker has the content already", "")
-		note = cond(answer.GetUnchanged(), "; it has this content already", note)
-		say(w, "%s %s (%s%s)", cond(answer.GetUnchanged(), "kept", "uploaded"), oneLine(client.ArtifactReference(v)), size(v.GetSize()), note)
+		note := prompt.Either(answer.GetSkipped(), "; the broker has the content already", "")
+		note = prompt.Either(answer.GetUnchanged(), "; it has this content already", note)
+		prompt.Say(w, "%s %s (%s%s)", prompt.Either(answer.GetUnchanged(), "kept", "uploaded"), prompt.OneLine(client.ArtifactReference(v)), size(v.GetSize()), note)
 	})
 }
 
@@ -161,7 +163,7 @@ appears when it is complete, and replaces a file of the same name.`,
 				return err
 			}
 			return c.show(cmd, v, func(w io.Writer) {
-				say(w, "downloaded %s (%s) to %s", oneLine(client.ArtifactReference(v)), size(v.GetSize()), clean(to))
+				prompt.Say(w, "downloaded %s (%s) to %s", prompt.OneLine(client.ArtifactReference(v)), size(v.GetSize()), prompt.Clean(to))
 			})
 		},
 	}
@@ -276,7 +278,7 @@ func (c *cli) payloadArtifact(cmd *cobra.Command, broker *client.Client, m *pb.M
 	v := stored.GetArtifact()
 	reference := client.ArtifactReference(v)
 	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: the payload has %s, and this session permits %s: it is the artifact %s, and the message has a reference to it\n",
-		size(total), size(int64(limit)), oneLine(reference))
+		size(total), size(int64(limit)), prompt.OneLine(reference))
 	m.Artifacts = append(m.Artifacts, reference)
 	text, err := json.Marshal(struct {
 		Artifact string `json:"artifact"`

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -46,7 +47,7 @@ ask also takes the flags of brokerctl send.`,
 				return err
 			}
 			done := c.progress(wait, "the answer")
-			answer, err := broker.Messages().Ask(cmd.Context(), &pb.AskRequest{RequestId: o.requestID, Message: m, Wait: always(wait)})
+			answer, err := broker.Messages().Ask(cmd.Context(), &pb.AskRequest{RequestId: o.requestID, Message: m, Wait: durationpb.New(wait)})
 			done()
 			if err != nil {
 				return err
@@ -56,7 +57,7 @@ ask also takes the flags of brokerctl send.`,
 				return c.unanswered(answer)
 			}
 			if answer.GetReply() == nil {
-				return failf(exitNothing, "%s", c.voice().NoReplyYet(answer, m.GetThreadId(), short(wait)))
+				return failf(exitNothing, "%s", c.voice().NoReplyYet(answer, m.GetThreadId(), prompt.Duration(wait)))
 			}
 			return c.show(cmd, answer, func(w io.Writer) { c.render(w, prompt.Rendered{Message: answer.GetReply()}) })
 		},
@@ -133,12 +134,12 @@ func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	return c.show(cmd, answer, func(w io.Writer) {
 		r := answer.GetResult()
 		if answer.GetAwaited() {
-			say(w, "replied with %d; the waiting call of the asker received it", r.GetRevision())
+			prompt.Say(w, "replied with %d; the waiting call of the asker received it", r.GetRevision())
 		} else {
 			c.voice().Sent(w, r)
 		}
 		if o.ack {
-			say(w, "acked the message that was answered")
+			prompt.Say(w, "acked the message that was answered")
 		}
 	})
 }

@@ -13,6 +13,9 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/mcp"
 )
@@ -74,7 +77,7 @@ Exit code 4: --wait ended before the blocker was resolved.`,
 		},
 	}
 	f := cmd.Flags()
-	severities := enumNames(pb.BlockerSeverity(0).Descriptor())
+	severities := jsonform.EnumNames(pb.BlockerSeverity(0).Descriptor())
 	f.StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: medium)")
 	f.StringVar(&awaited, "on", "", "what it waits for: an agent, role:NAME, task:ID, lock:PATH or text:TEXT")
 	f.StringVar(&request.TaskId, "task", "", "the task that it stops")
@@ -198,31 +201,31 @@ func (c *cli) waitForBlocker(cmd *cobra.Command, broker *client.Client, id strin
 	if err := c.show(cmd, b, func(w io.Writer) { c.printBlocker(w, b) }); err != nil || resolved {
 		return err
 	}
-	return failf(exitNothing, "blocker %s is not resolved after %s", clean(b.GetId()), short(wait))
+	return failf(exitNothing, "blocker %s is not resolved after %s", prompt.Clean(b.GetId()), prompt.Duration(wait))
 }
 
 // showBlocker prints what became of a blocker in one line.
 func (c *cli) showBlocker(cmd *cobra.Command, b *pb.Blocker, verb string) error {
 	return c.show(cmd, b, func(w io.Writer) {
-		line := verb + " " + clean(b.GetId())
+		line := verb + " " + prompt.Clean(b.GetId())
 		switch {
 		case verb == "raised" && b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED:
-			line += ", and resolved" + cond(isPrompt(w), "", ": "+oneLine(b.GetResolution()))
+			line += ", and resolved" + prompt.Either(prompt.ForModel(w), "", ": "+prompt.OneLine(b.GetResolution()))
 		case verb == "raised":
-			line += cond(len(b.GetRecipients()) > 0, ", notified "+recipientNames(b.GetRecipients()), "; no role of escalate_to has an agent to notify")
-			line += cond(b.GetTaskBlocked(), ", blocked task "+clean(b.GetTaskId()), "")
+			line += prompt.Either(len(b.GetRecipients()) > 0, ", notified "+recipientNames(b.GetRecipients()), "; no role of escalate_to has an agent to notify")
+			line += prompt.Either(b.GetTaskBlocked(), ", blocked task "+prompt.Clean(b.GetTaskId()), "")
 		case verb == "resolved":
 			line += " after " + shortSeconds(b.GetTimeBlocked())
 		}
-		say(w, "%s", line)
-		if isPrompt(w) && verb == "raised" && b.GetResolution() != "" {
-			framed(w, "the resolution of "+b.GetId(), b.GetResolution())
+		prompt.Say(w, "%s", line)
+		if prompt.ForModel(w) && verb == "raised" && b.GetResolution() != "" {
+			prompt.Framed(w, "the resolution of "+b.GetId(), b.GetResolution())
 		}
-		if isPrompt(w) && verb == "raised" && b.GetResolvedAt() == nil {
-			say(w, "Next: %s to wait for its resolution", c.command("blocker get %s --wait 30m", b.GetId()))
+		if prompt.ForModel(w) && verb == "raised" && b.GetResolvedAt() == nil {
+			prompt.Say(w, "Next: %s to wait for its resolution", c.command("blocker get %s --wait 30m", b.GetId()))
 		}
-		if isPrompt(w) && verb == "acknowledged" {
-			say(w, "Next: %s when the obstacle is removed", c.command("blocker resolve %s RESOLUTION", b.GetId()))
+		if prompt.ForModel(w) && verb == "acknowledged" {
+			prompt.Say(w, "Next: %s when the obstacle is removed", c.command("blocker resolve %s RESOLUTION", b.GetId()))
 		}
 	})
 }
@@ -231,18 +234,18 @@ func (c *cli) showBlocker(cmd *cobra.Command, b *pb.Blocker, verb string) error 
 func (c *cli) printBlocker(w io.Writer, b *pb.Blocker) {
 	l := c.newLabels(w)
 	l.line("blocker", b.GetId())
-	l.state("state", enumOf(b.GetState()))
-	l.line("severity", enumOf(b.GetSeverity()))
+	l.state("state", prompt.Enum(b.GetState()))
+	l.line("severity", prompt.Enum(b.GetSeverity()))
 	l.line("agent", b.GetAgent())
-	l.line("awaits", awaitedName(b.GetAwaited())+cond(b.GetAutoResolve(), ", resolves itself", ""))
-	blocked := cond(b.GetResolvedAt() == nil, ", blocked by it", ", was blocked by it")
-	l.line("task", b.GetTaskId()+cond(b.GetTaskBlocked(), blocked, ""))
+	l.line("awaits", awaitedName(b.GetAwaited())+prompt.Either(b.GetAutoResolve(), ", resolves itself", ""))
+	blocked := prompt.Either(b.GetResolvedAt() == nil, ", blocked by it", ", was blocked by it")
+	l.line("task", b.GetTaskId()+prompt.Either(b.GetTaskBlocked(), blocked, ""))
 	l.line("blocked for", shortSeconds(b.GetTimeBlocked()))
 	l.line("escalates", c.when(b.GetEscalatesAt()))
 	l.line("resolution", b.GetResolution())
 	l.flush()
 	apart(w)
-	fmt.Fprintln(w, clean(strings.TrimSpace(b.GetReason())))
+	fmt.Fprintln(w, prompt.Clean(strings.TrimSpace(b.GetReason())))
 	apart(w)
 	t := c.newTable(w, table.Column{Name: "STEP", State: true}, table.Column{Name: "AT"}, table.Column{Name: "BY"}, table.Column{Name: "NOTIFIED"},
 		table.Column{Name: "NOTE", Min: 16}, table.Column{Name: "MESSAGE", Rank: 1})
@@ -251,11 +254,11 @@ func (c *cli) printBlocker(w io.Writer, b *pb.Blocker) {
 		if e.GetMessage() != 0 {
 			message = strconv.FormatInt(e.GetMessage(), 10)
 		}
-		t.row(enumOf(e.GetStep()), c.when(e.GetAt()), e.GetAgent(), recipientName(e.GetRecipient()), e.GetNote(), message)
+		t.row(prompt.Enum(e.GetStep()), c.when(e.GetAt()), e.GetAgent(), recipientName(e.GetRecipient()), e.GetNote(), message)
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
-	if isPrompt(w) && b.GetResolvedAt() == nil {
-		say(w, "Next: %s when the obstacle is removed", c.command("blocker resolve %s RESOLUTION", b.GetId()))
+	if prompt.ForModel(w) && b.GetResolvedAt() == nil {
+		prompt.Say(w, "Next: %s when the obstacle is removed", c.command("blocker resolve %s RESOLUTION", b.GetId()))
 	}
 }
 
@@ -304,7 +307,7 @@ func newBlockerListCommand(c *cli) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	stateNames, severities := enumNames(pb.BlockerState(0).Descriptor()), enumNames(pb.BlockerSeverity(0).Descriptor())
+	stateNames, severities := jsonform.EnumNames(pb.BlockerState(0).Descriptor()), jsonform.EnumNames(pb.BlockerSeverity(0).Descriptor())
 	f.BoolVar(&all, "all", false, "resolved ones too")
 	f.StringArrayVar(&states, "state", nil, "only this state: "+strings.Join(stateNames, ", ")+"; repeatable")
 	f.StringVar(&severity, "severity", "", "only this severity or a higher one: "+strings.Join(severities, ", "))
@@ -333,9 +336,11 @@ func (c *cli) blockerView() view[*pb.Blocker] {
 					notified = append(notified, recipientName(e.GetRecipient())+" "+c.when(e.GetAt()))
 				}
 			}
-			by := func(at, who string) string { return strings.TrimSpace(at + " " + cond(who == "", "", "by "+who)) }
+			by := func(at, who string) string {
+				return strings.TrimSpace(at + " " + prompt.Either(who == "", "", "by "+who))
+			}
 			return []string{
-				b.GetId(), enumOf(b.GetState()), enumOf(b.GetSeverity()), b.GetAgent(), clip(b.GetReason(), 100), awaitedName(b.GetAwaited()), b.GetTaskId(),
+				b.GetId(), prompt.Enum(b.GetState()), prompt.Enum(b.GetSeverity()), b.GetAgent(), prompt.Clip(b.GetReason(), 100), awaitedName(b.GetAwaited()), b.GetTaskId(),
 				c.when(b.GetRaisedAt()), strings.Join(notified, ", "), by(c.when(b.GetAcknowledgedAt()), strings.Join(b.GetAcknowledgedBy(), ", ")),
 				by(c.when(b.GetResolvedAt()), b.GetResolvedBy()), shortSeconds(b.GetTimeBlocked()),
 			}
@@ -373,11 +378,13 @@ func recipientNames(list []*pb.BlockerRecipient) string {
 	for i, r := range list {
 		words[i] = recipientName(r)
 	}
-	return clean(strings.Join(words, ", "))
+	return prompt.Clean(strings.Join(words, ", "))
 }
 
 // shortSeconds is shortOf without fractions of a second.
-func shortSeconds(d *durationpb.Duration) string { return short(d.AsDuration().Truncate(time.Second)) }
+func shortSeconds(d *durationpb.Duration) string {
+	return prompt.Duration(d.AsDuration().Truncate(time.Second))
+}
 
 // blockerWords completes the ids of blockers that are not resolved.
 func blockerWords(ctx context.Context, broker *client.Client) ([]string, error) {
@@ -386,7 +393,7 @@ func blockerWords(ctx context.Context, broker *client.Client) ([]string, error) 
 	})
 	words := make([]string, len(page.GetBlockers()))
 	for i, b := range page.GetBlockers() {
-		words[i] = b.GetId() + "\t" + clip(b.GetReason(), 60)
+		words[i] = b.GetId() + "\t" + prompt.Clip(b.GetReason(), 60)
 	}
 	return words, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/internal/prompt"
 )
 
 // bridgeOptions are the options of bridge.
@@ -82,7 +83,7 @@ func newBridgeCommand(c *cli) *cobra.Command {
 			err = bridge.Run(cmd.Context(), bridge.Options{
 				Client: broker, Format: args[0], Dir: c.env.path(args[1]), Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
 				Roles: roles, Blockers: o.blockers,
-				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", clean(line)) },
+				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", prompt.Clean(line)) },
 			})
 			if errors.Is(err, context.Canceled) {
 				return cmd.Context().Err()

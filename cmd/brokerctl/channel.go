@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -38,7 +41,7 @@ func newChannelSubscribeCommand(c *cli) *cobra.Command {
 			}
 			c.warn(cmd, answer.GetWarnings())
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s %s", cond(answer.GetChanged(), "subscribed to", "had already subscribed to"), args[0])
+				prompt.Say(w, "%s %s", prompt.Either(answer.GetChanged(), "subscribed to", "had already subscribed to"), args[0])
 			})
 		},
 	}
@@ -64,7 +67,7 @@ func newChannelUnsubscribeCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s %s", cond(answer.GetChanged(), "unsubscribed from", "was not subscribed to"), args[0])
+				prompt.Say(w, "%s %s", prompt.Either(answer.GetChanged(), "unsubscribed from", "was not subscribed to"), args[0])
 			})
 		},
 	}
@@ -130,8 +133,8 @@ func newChannelGetCommand(c *cli) *cobra.Command {
 						l := c.newLabels(w)
 						l.line("channel", ch.GetName())
 						l.line("settings", channelSettings(ch))
-						l.line("waiting", count(ch.GetWaiting(), "message"))
-						l.line("subscribers", cond(len(subscribers) == 0, "none", names(subscribers, len(subscribers))))
+						l.line("waiting", prompt.Count(ch.GetWaiting(), "message"))
+						l.line("subscribers", prompt.Either(len(subscribers) == 0, "none", prompt.Names(subscribers, len(subscribers))))
 						l.flush()
 					})
 				}
@@ -170,10 +173,10 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ConfigureChannelRequest{RequestId: requestID, Channel: args[0]}
 			if d := ifSet(cmd, "default-ttl", ttl); d != nil {
-				request.DefaultTtl = always(*d)
+				request.DefaultTtl = durationpb.New(*d)
 			}
 			if d := ifSet(cmd, "message-retention", keep); d != nil {
-				request.MessageRetention = always(*d)
+				request.MessageRetention = durationpb.New(*d)
 			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -185,7 +188,7 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 			}
 			ch := answer.GetChannel()
 			return c.show(cmd, ch, func(w io.Writer) {
-				say(w, "%s: %s", ch.GetName(), channelSettings(ch))
+				prompt.Say(w, "%s: %s", ch.GetName(), channelSettings(ch))
 			})
 		},
 	}
@@ -202,7 +205,7 @@ func channelView() view[*pb.Channel] {
 		columns: []table.Column{{Name: "CHANNEL", Min: 16}, {Name: "TTL", Rank: 1}, {Name: "WAITING"}, {Name: "SUBSCRIBERS", Min: 16}},
 		row: func(ch *pb.Channel) []string {
 			subscribers := ch.GetSubscribers()
-			return []string{ch.GetName(), shortOf(ch.GetDefaultTtl()), strconv.FormatInt(ch.GetWaiting(), 10), names(subscribers, len(subscribers))}
+			return []string{ch.GetName(), shortOf(ch.GetDefaultTtl()), strconv.FormatInt(ch.GetWaiting(), 10), prompt.Names(subscribers, len(subscribers))}
 		},
 		none: "no channels",
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -129,7 +130,7 @@ func (o *claimOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 
 // request builds what the command line describes.
 func (o *claimOptions) request(cmd *cobra.Command, ids []string) (*pb.ClaimMessagesRequest, error) {
-	r := &pb.ClaimMessagesRequest{Consumer: o.consumer, Mailboxes: o.from(), ClaimFor: always(o.claimFor), Ids: ids}
+	r := &pb.ClaimMessagesRequest{Consumer: o.consumer, Mailboxes: o.from(), ClaimFor: durationpb.New(o.claimFor), Ids: ids}
 	if len(ids) > 0 {
 		return r, onlyWithIDs(cmd, "consumer", "mailbox", "role", "for")
 	}

@@ -205,7 +205,7 @@ func messageIDWords(ctx context.Context, broker *client.Client) ([]string, error
 // describe returns a message's revision with a description.
 func describe(m *pb.Message) string {
 	return fmt.Sprintf("%d\t%s to %s: %s", m.GetRevision(),
-		oneLine(m.GetSender()), oneLine(prompt.Receiver(m.GetTarget())), clip(prompt.Summary(m), 60))
+		prompt.OneLine(m.GetSender()), prompt.OneLine(prompt.Receiver(m.GetTarget())), prompt.Clip(prompt.Summary(m), 60))
 }
 
 // threadWords returns the conversations of the newest messages: by name, or by the revision of a
@@ -221,7 +221,7 @@ func threadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 		case isID(m.GetThreadId()):
 			words = append(words, describe(m))
 		default:
-			words = append(words, m.GetThreadId()+"\t"+clip(prompt.Summary(m), 60))
+			words = append(words, m.GetThreadId()+"\t"+prompt.Clip(prompt.Summary(m), 60))
 		}
 		seen[m.GetThreadId()] = true
 	}
@@ -232,7 +232,7 @@ func threadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 func claimWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	return inboxWords(ctx, broker, false, func(item *pb.InboxItem) string {
 		if d := item.GetDelivery(); d.GetState() == pb.DeliveryState_DELIVERY_STATE_CLAIMED {
-			return d.GetClaimId() + "\t" + clip(prompt.Summary(item.GetMessage()), 60)
+			return d.GetClaimId() + "\t" + prompt.Clip(prompt.Summary(item.GetMessage()), 60)
 		}
 		return ""
 	})
@@ -279,7 +279,7 @@ func decisionWords(kind pb.DecisionKind) wordList {
 		page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{Kind: kind, States: unfinishedDecisions, PageSize: maxPage})
 		var words []string
 		for _, d := range page.GetDecisions() {
-			words = append(words, scopeOrID(d)+"\t"+oneLine(prompt.DecisionLine(d)))
+			words = append(words, scopeOrID(d)+"\t"+prompt.OneLine(prompt.DecisionLine(d)))
 		}
 		return words, err
 	}

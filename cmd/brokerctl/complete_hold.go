@@ -52,7 +52,7 @@ func (c *cli) lockWords(ctx context.Context, broker *client.Client, agent string
 		words = append(words, strconv.FormatInt(l.GetFence(), 10)+"\t"+prompt.Paths(l.GetPaths()))
 		for _, path := range l.GetPaths() {
 			if relative, err := filepath.Rel(dir, filepath.Join(known.Root(), path)); err == nil {
-				words = append(words, relative+cond(strings.HasSuffix(path, "/"), "/", ""))
+				words = append(words, relative+prompt.Either(strings.HasSuffix(path, "/"), "/", ""))
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func (c *cli) completeTokens(cmd *cobra.Command, args []string, _ string) ([]str
 		page, err := broker.As("").Tokens().ListTokens(ctx, request)
 		var words []string
 		for _, k := range page.GetTokens() {
-			words = append(words, cond(len(args) == 0, k.GetType(), k.GetScope()))
+			words = append(words, prompt.Either(len(args) == 0, k.GetType(), k.GetScope()))
 		}
 		slices.Sort(words)
 		return slices.Compact(words), err

@@ -18,6 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"brokerd/client"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -234,8 +236,8 @@ func parseConfig(path string, text []byte) (config, error) {
 			if key == "role" && value != "" && !validName.MatchString(value) {
 				return config{}, badName(line, "role")
 			}
-			if modes := pb.Attention(0).Descriptor(); key == "attention" && !slices.Contains(enumNames(modes), value) {
-				return config{}, fmt.Errorf("line %d: attention must be one of %s", line, strings.Join(enumNames(modes), ", "))
+			if modes := pb.Attention(0).Descriptor(); key == "attention" && !slices.Contains(jsonform.EnumNames(modes), value) {
+				return config{}, fmt.Errorf("line %d: attention must be one of %s", line, strings.Join(jsonform.EnumNames(modes), ", "))
 			}
 			if key == "labels" {
 				if _, err := labelsIn(value); err != nil {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
 )
 
 // connect returns the connection of this run, with the identity that options, environment and file say.
@@ -25,7 +26,7 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	}
 	env := c.env.client()
 	env.Getenv = func(name string) string { // the settings have the credential, or another one
-		return cond(name == "BROKERD_CREDENTIAL_FILE", "", c.env.get(name))
+		return prompt.Either(name == "BROKERD_CREDENTIAL_FILE", "", c.env.get(name))
 	}
 	opts, err := env.Options()
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -83,11 +85,11 @@ Only this command prints the secret.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				issued := answer.GetCredential()
-				say(w, "issued %s for %s, expires %s", clean(issued.GetId()), credentialHolder(issued), cmp.Or(c.when(issued.GetExpiresAt()), "never"))
+				prompt.Say(w, "issued %s for %s, expires %s", prompt.Clean(issued.GetId()), credentialHolder(issued), cmp.Or(c.when(issued.GetExpiresAt()), "never"))
 				if o.out == "" {
-					say(w, "secret: %s", answer.GetSecret())
+					prompt.Say(w, "secret: %s", answer.GetSecret())
 				} else {
-					say(w, "the secret is in %s", o.out)
+					prompt.Say(w, "the secret is in %s", o.out)
 				}
 			})
 		},
@@ -161,7 +163,7 @@ func (o *credentialIssueOptions) warn(cmd *cobra.Command, broker *client.Client)
 	answer, err := broker.Sessions().GetSession(cmd.Context(), &pb.GetSessionRequest{Name: o.request.Session})
 	if roles := answer.GetSession().GetSettings().GetDirectors().GetNames(); err == nil && len(roles) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: this credential has no role, so %s may register as %s and then direct other "+
-			"agents (halt, terminate, ...): bind it with --role ROLE\n", oneLine(o.request.Agent), strings.Join(roles, ", "))
+			"agents (halt, terminate, ...): bind it with --role ROLE\n", prompt.OneLine(o.request.Agent), strings.Join(roles, ", "))
 	}
 }
 
@@ -218,7 +220,7 @@ func (c *cli) credentialView() view[*pb.Credential] {
 		},
 		row: func(x *pb.Credential) []string {
 			return []string{
-				x.GetId(), credentialHolder(x), x.GetRole(), enumOf(x.GetState()), c.when(x.GetExpiresAt()), c.when(x.GetLastUsedAt()), x.GetLastUsedFrom(),
+				x.GetId(), credentialHolder(x), x.GetRole(), prompt.Enum(x.GetState()), c.when(x.GetExpiresAt()), c.when(x.GetLastUsedAt()), x.GetLastUsedFrom(),
 				c.when(x.GetIssuedAt()), x.GetDescription(),
 			}
 		},
@@ -228,12 +230,12 @@ func (c *cli) credentialView() view[*pb.Credential] {
 
 // credentialHolder names the client that a credential is for.
 func credentialHolder(x *pb.Credential) string {
-	text := enumOf(x.GetAccess())
+	text := prompt.Enum(x.GetAccess())
 	if x.GetAgent() != "" {
-		text += " " + clean(x.GetAgent())
+		text += " " + prompt.Clean(x.GetAgent())
 	}
 	if x.GetSession() != "" {
-		text += " in " + clean(x.GetSession())
+		text += " in " + prompt.Clean(x.GetSession())
 	}
 	return text
 }
@@ -258,7 +260,7 @@ func newCredentialRevokeCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer.GetCredential(), func(w io.Writer) {
 				ended := answer.GetCredential()
-				say(w, "%s for %s: %s %s", clean(ended.GetId()), credentialHolder(ended), enumOf(ended.GetState()), c.when(ended.GetEndedAt()))
+				prompt.Say(w, "%s for %s: %s %s", prompt.Clean(ended.GetId()), credentialHolder(ended), prompt.Enum(ended.GetState()), c.when(ended.GetEndedAt()))
 			})
 		},
 	}

@@ -13,6 +13,7 @@ import (
 
 	"brokerd/cmd/brokerctl/authority"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // leastValidity is the shortest validity that leaves time to install a certificate.
@@ -65,7 +66,7 @@ Exit code 5: server.pem exists and is not for a --host.`,
 
 func (o *tlsOptions) run(c *cli, cmd *cobra.Command, dir string, agents []string) error {
 	if o.validity < leastValidity {
-		return usagef("--for must be at least %s", short(leastValidity))
+		return usagef("--for must be at least %s", prompt.Duration(leastValidity))
 	}
 	s, err := c.settings()
 	if err != nil {
@@ -151,7 +152,7 @@ func (c *cli) showCertificates(cmd *cobra.Command, all []authority.Certificate) 
 		if v.Agent != "" {
 			whom = v.Agent + " in " + v.Session
 		}
-		t.row(v.File, whom, c.when(timestamppb.New(v.Expires)), cond(v.Written, "written", "kept"))
+		t.row(v.File, whom, c.when(timestamppb.New(v.Expires)), prompt.Either(v.Written, "written", "kept"))
 	}
 	return t.flush()
 }

@@ -19,6 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/client"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -95,8 +98,8 @@ func createLogin(
 	base, err := dashboardAddress(ctx, broker, status, secure)
 	return login{
 		link: dashboardLink{
-			URL: base + "/login#" + created.GetSecret(), Access: enumOf(access),
-			Session: created.GetSession(), ExpiresAt: stamp(created.GetExpiresAt()),
+			URL: base + "/login#" + created.GetSecret(), Access: prompt.Enum(access),
+			Session: created.GetSession(), ExpiresAt: jsonform.Time(created.GetExpiresAt()),
 		},
 		expires: created.GetExpiresAt().AsTime(), revision: status.GetRevision(),
 	}, err
@@ -142,7 +145,7 @@ func pageAddress(address string, secure bool) (string, bool) {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	return cond(tls || secure, "https://", "http://") + net.JoinHostPort(host, port), true
+	return prompt.Either(tls || secure, "https://", "http://") + net.JoinHostPort(host, port), true
 }
 
 // openLink opens a link in the browser, and returns when used does. The arguments of a program are

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -22,7 +24,7 @@ Reviews, plans and shutdowns (agent shutdown) are separate kinds of decisions.`,
 func newDecisionOpenCommand(c *cli) *cobra.Command {
 	o := submission{}
 	var kind string
-	kinds := enumNames(pb.DecisionKind(0).Descriptor())
+	kinds := jsonform.EnumNames(pb.DecisionKind(0).Descriptor())
 	cmd := &cobra.Command{
 		Use:   "open RECEIVER [TITLE]",
 		Short: "Ask an agent, or one agent of a role, to decide",

@@ -15,6 +15,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -44,7 +46,7 @@ func decisionID(ctx context.Context, broker *client.Client, kind pb.DecisionKind
 		return "", err
 	}
 	if len(page.GetDecisions()) == 0 {
-		return "", status.Errorf(codes.NotFound, "there is no %s of %q in this session", cond(kind == 0, "decision", enumOf(kind)), ref)
+		return "", status.Errorf(codes.NotFound, "there is no %s of %q in this session", prompt.Either(kind == 0, "decision", prompt.Enum(kind)), ref)
 	}
 	return page.GetDecisions()[0].GetId(), nil
 }
@@ -58,14 +60,14 @@ func scopeOrID(d *pb.Decision) string {
 }
 
 func newDecisionGetCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
-	group := cond(kind == 0, "decision", enumOf(kind))
+	group := prompt.Either(kind == 0, "decision", prompt.Enum(kind))
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "get SCOPE|ID",
 		Short: "Show the submission and the verdicts, or wait for one",
 		Long: `Show what was submitted and the verdicts of all rounds. With --wait, wait for the
 verdict; the exit codes are those of brokerctl review submit.`,
-		Example:           "  brokerctl " + group + " get " + cond(kind == 0, "d-4711", "login") + "\n  brokerctl " + group + " get d-4711 --wait 90s",
+		Example:           "  brokerctl " + group + " get " + prompt.Either(kind == 0, "d-4711", "login") + "\n  brokerctl " + group + " get d-4711 --wait 90s",
 		Args:              exactly("the scope or the id"),
 		ValidArgsFunction: c.completeArgs(false, decisionWords(kind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -105,7 +107,7 @@ func (c *cli) awaitVerdict(cmd *cobra.Command, broker *client.Client, d *pb.Deci
 	}
 	if !decided {
 		return failf(exitNothing, "no verdict on %s within %s; to wait on: %s",
-			clean(d.GetId()), short(wait), c.command("decision get %s --wait %s", d.GetId(), short(wait)))
+			prompt.Clean(d.GetId()), prompt.Duration(wait), c.command("decision get %s --wait %s", d.GetId(), prompt.Duration(wait)))
 	}
 	if err := c.showDecision(cmd, d); err != nil {
 		return err
@@ -128,24 +130,24 @@ func (c *cli) showDecision(cmd *cobra.Command, d *pb.Decision) error {
 
 // printDecision shows a decision with its content and all verdicts.
 func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
-	if isPrompt(w) {
-		fmt.Fprintln(w, oneLine(prompt.DecisionLine(d)))
+	if prompt.ForModel(w) {
+		fmt.Fprintln(w, prompt.OneLine(prompt.DecisionLine(d)))
 	}
 	l := c.newLabels(w)
 	l.line("decision", d.GetId())
 	l.line("title", d.GetTitle())
-	l.line("kind", enumOf(d.GetKind()))
-	l.state("state", enumOf(d.GetState()))
+	l.line("kind", prompt.Enum(d.GetKind()))
+	l.state("state", prompt.Enum(d.GetState()))
 	l.line("scope", d.GetScope())
 	l.line("opened by", d.GetOpener())
 	l.line("decides", prompt.Addressee(d))
 	l.line("verdicts", strings.Join(d.GetVerdicts(), ", "))
 	l.line("round", fmt.Sprintf("%d of %d", d.GetRound(), max(d.GetMaxRounds(), d.GetRound())))
-	l.line("escalated", cond(d.GetEscalatedTo() == "", "", "to role:"+d.GetEscalatedTo()))
+	l.line("escalated", prompt.Either(d.GetEscalatedTo() == "", "", "to role:"+d.GetEscalatedTo()))
 	l.line("note", d.GetNote())
 	l.line("deadline", c.when(d.GetDeadline()))
 	l.line("task", d.GetTaskId())
-	l.line("thread", cond(d.GetThreadId() == d.GetId(), "", d.GetThreadId()))
+	l.line("thread", prompt.Either(d.GetThreadId() == d.GetId(), "", d.GetThreadId()))
 	l.line("files", prompt.Files(d.GetContent().GetFiles()))
 	l.line("artifacts", strings.Join(d.GetContent().GetArtifacts(), ", "))
 	l.line("opened", c.when(d.GetOpenedAt()))
@@ -153,13 +155,13 @@ func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 	for _, s := range []string{d.GetContent().GetBody(), d.GetContent().GetPayload()} {
 		if s != "" {
 			apart(w)
-			fmt.Fprintln(w, strings.TrimRight(clean(s), "\n"))
+			fmt.Fprintln(w, strings.TrimRight(prompt.Clean(s), "\n"))
 		}
 	}
 	for _, v := range d.GetRounds() {
 		apart(w)
-		fmt.Fprintf(w, "round %d: %s by %s, %s%s\n", v.GetRound(), clean(v.GetVerdict()), clean(v.GetDecidedBy()), c.when(v.GetDecidedAt()),
-			cond(v.GetReason() != "", ": "+clean(v.GetReason()), ""))
+		fmt.Fprintf(w, "round %d: %s by %s, %s%s\n", v.GetRound(), prompt.Clean(v.GetVerdict()), prompt.Clean(v.GetDecidedBy()), c.when(v.GetDecidedAt()),
+			prompt.Either(v.GetReason() != "", ": "+prompt.Clean(v.GetReason()), ""))
 		c.voice().Feedback(w, v)
 	}
 	c.voice().AfterDecision(w, d)
@@ -167,7 +169,7 @@ func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 
 func newDecisionListCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
 	request := &pb.ListDecisionsRequest{Kind: kind}
-	group := cond(kind == 0, "decision", enumOf(kind))
+	group := prompt.Either(kind == 0, "decision", prompt.Enum(kind))
 	var states []string
 	var kindName string
 	var all bool
@@ -175,8 +177,8 @@ func newDecisionListCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "list",
 		Short:             "List unfinished " + group + "s, newest first",
-		Long:              "List unfinished " + group + "s, or with --all the finished ones too." + cond(kind == 0, "", "\n\nThe flags are those of brokerctl decision list."),
-		Annotations:       map[string]string{flagsOf: cond(kind == 0, "", "decision list")},
+		Long:              "List unfinished " + group + "s, or with --all the finished ones too." + prompt.Either(kind == 0, "", "\n\nThe flags are those of brokerctl decision list."),
+		Annotations:       map[string]string{flagsOf: prompt.Either(kind == 0, "", "decision list")},
 		Example:           "  brokerctl " + group + " list\n  brokerctl " + group + " list --all --owed-by critic-1 -o json",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -214,11 +216,11 @@ func newDecisionListCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	stateNames := enumNames(pb.DecisionState(0).Descriptor())
+	stateNames := jsonform.EnumNames(pb.DecisionState(0).Descriptor())
 	f.BoolVar(&all, "all", false, "finished ones too")
 	f.StringArrayVar(&states, "state", nil, "only this state: "+strings.Join(stateNames, ", ")+"; repeatable")
 	if kind == 0 {
-		kinds := enumNames(pb.DecisionKind(0).Descriptor())
+		kinds := jsonform.EnumNames(pb.DecisionKind(0).Descriptor())
 		f.StringVar(&kindName, "kind", "", "only this kind: "+strings.Join(kinds, ", "))
 		must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
 	}
@@ -254,8 +256,8 @@ func (c *cli) decisionView(none string) view[*pb.Decision] {
 				decides = "role:" + d.GetEscalatedTo()
 			}
 			return []string{
-				d.GetId(), enumOf(d.GetKind()), d.GetScope(), fmt.Sprintf("%d of %d", d.GetRound(), max(d.GetMaxRounds(), d.GetRound())),
-				enumOf(d.GetState()), d.GetVerdict(), d.GetOpener(), decides, c.when(d.GetChangedAt()), d.GetTitle(),
+				d.GetId(), prompt.Enum(d.GetKind()), d.GetScope(), fmt.Sprintf("%d of %d", d.GetRound(), max(d.GetMaxRounds(), d.GetRound())),
+				prompt.Enum(d.GetState()), d.GetVerdict(), d.GetOpener(), decides, c.when(d.GetChangedAt()), d.GetTitle(),
 			}
 		},
 		none: none,

@@ -72,7 +72,7 @@ func newDLQListCommand(c *cli) *cobra.Command {
 
 // bounded is count for a number that the broker may have ended early.
 func bounded(n int64, more bool, noun string) string {
-	return cond(more, "at least ", "") + count(n, noun)
+	return prompt.Either(more, "at least ", "") + prompt.Count(n, noun)
 }
 
 // deadView lists dead letters.
@@ -101,7 +101,7 @@ func (c *cli) deadView() view[*pb.InboxItem] {
 			if h := item.GetDelivery().GetHistory(); len(h) > 0 {
 				a := h[len(h)-1]
 				r.Facts = append(r.Facts, fmt.Sprintf("attempt %d by %s failed", a.GetNumber(), prompt.Brief(a.GetAgent())))
-				r.Fault = clip(a.GetError(), 100)
+				r.Fault = prompt.Clip(a.GetError(), 100)
 			}
 			c.printPrompt(w, r)
 		},
@@ -186,7 +186,7 @@ func each(change func(token string) (n int32, next string, err error)) (total in
 // printUntil says which option keeps the dead letters from after a dry run out of the change.
 func printUntil(w io.Writer, until *timestamppb.Timestamp) {
 	if until != nil {
-		say(w, "to leave out those that follow, add --until %s", until.AsTime().Format(time.RFC3339Nano))
+		prompt.Say(w, "to leave out those that follow, add --until %s", until.AsTime().Format(time.RFC3339Nano))
 	}
 }
 
@@ -224,7 +224,7 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 			answer.Redriven = int32(n)
 			return c.show(cmd, answer, func(w io.Writer) {
 				n := bounded(n, answer.GetAtLeast(), "dead letter")
-				say(w, "%s %s", cond(o.dryRun, "would redrive", "redrove"), n)
+				prompt.Say(w, "%s %s", prompt.Either(o.dryRun, "would redrive", "redrove"), n)
 				printUntil(w, answer.GetToTime())
 			})
 		},
@@ -266,7 +266,7 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 			answer.Purged = int32(n)
 			return c.show(cmd, answer, func(w io.Writer) {
 				n := bounded(n, answer.GetAtLeast(), "dead letter")
-				say(w, "%s %s", cond(o.dryRun, "would delete", "deleted"), n)
+				prompt.Say(w, "%s %s", prompt.Either(o.dryRun, "would delete", "deleted"), n)
 				printUntil(w, answer.GetToTime())
 			})
 		},

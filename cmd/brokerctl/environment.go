@@ -14,6 +14,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/harness"
+	"brokerd/internal/prompt"
 )
 
 // environment is what brokerctl takes from the process that it runs in. Several runs in one process
@@ -141,7 +142,7 @@ func (e environment) userDir(variable, linux, darwin string) (string, error) {
 		return dir, nil
 	}
 	home, err := e.homeDir()
-	return filepath.Join(home, cond(runtime.GOOS == "darwin", darwin, linux)), err
+	return filepath.Join(home, prompt.Either(runtime.GOOS == "darwin", darwin, linux)), err
 }
 
 // cacheDir returns the folder of os.UserCacheDir.

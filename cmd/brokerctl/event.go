@@ -13,6 +13,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -35,9 +37,9 @@ type eventOptions struct {
 
 // AddFlags adds the options.
 func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.categories, "category", nil, "only these: "+strings.Join(enumNames(pb.EventCategory(0).Descriptor()), ", "))
+	f.StringSliceVar(&o.categories, "category", nil, "only these: "+strings.Join(jsonform.EnumNames(pb.EventCategory(0).Descriptor()), ", "))
 	f.StringSliceVar(&o.types, "type", nil, "only these types, such as message.sent or 'message.*'; repeatable")
-	f.StringVar(&o.severity, "severity", "", "this severity or a higher one: "+strings.Join(enumNames(pb.Severity(0).Descriptor()), ", "))
+	f.StringVar(&o.severity, "severity", "", "this severity or a higher one: "+strings.Join(jsonform.EnumNames(pb.Severity(0).Descriptor()), ", "))
 	f.StringSliceVar(&o.sources, "source", nil, "only caused by this agent; repeatable")
 	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of this role; repeatable")
 	f.StringVar(&o.task, "task", "", "only of this task")
@@ -46,7 +48,7 @@ func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
 
 // complete adds completions.
 func (o *eventOptions) complete(c *cli, cmd *cobra.Command) {
-	categories, severities := enumNames(pb.EventCategory(0).Descriptor()), enumNames(pb.Severity(0).Descriptor())
+	categories, severities := jsonform.EnumNames(pb.EventCategory(0).Descriptor()), jsonform.EnumNames(pb.Severity(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("type", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -97,13 +99,13 @@ func (c *cli) eventView() view[*pb.Event] {
 		row: func(e *pb.Event) []string {
 			severity := ""
 			if e.GetSeverity() > pb.Severity_SEVERITY_INFO {
-				severity = enumOf(e.GetSeverity())
+				severity = prompt.Enum(e.GetSeverity())
 			}
 			return []string{strconv.FormatInt(e.GetRevision(), 10), c.when(e.GetTime()), severity, e.GetType(), e.GetSource(), e.GetSummary()}
 		},
 		prompt: func(w io.Writer, e *pb.Event) {
-			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.when(e.GetTime()), prompt.TypeOf(e, clean), clean(e.GetSource()),
-				oneLine(e.GetSummary()))
+			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.when(e.GetTime()), prompt.TypeOf(e, prompt.Clean), prompt.Clean(e.GetSource()),
+				prompt.OneLine(e.GetSummary()))
 		},
 		none: "no events",
 	}

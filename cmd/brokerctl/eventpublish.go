@@ -6,6 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -51,13 +54,13 @@ TYPE is a word such as build.finished. First words that types of the broker use
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				blocker := cond(answer.GetBlocker() == "", "", "; blocker "+clean(answer.GetBlocker()))
-				say(w, "published %d, %s, to %s%s", answer.GetRevision(), request.GetType(),
-					count(answer.GetSubscribers(), "subscriber"), blocker)
+				blocker := prompt.Either(answer.GetBlocker() == "", "", "; blocker "+prompt.Clean(answer.GetBlocker()))
+				prompt.Say(w, "published %d, %s, to %s%s", answer.GetRevision(), request.GetType(),
+					prompt.Count(answer.GetSubscribers(), "subscriber"), blocker)
 			})
 		},
 	}
-	categories, severities := enumNames(pb.EventCategory(0).Descriptor()), enumNames(pb.Severity(0).Descriptor())
+	categories, severities := jsonform.EnumNames(pb.EventCategory(0).Descriptor()), jsonform.EnumNames(pb.Severity(0).Descriptor())
 	cmd.Flags().StringVar(&details, "details", "", "a JSON object; @FILE reads a file, - standard input")
 	cmd.Flags().StringVar(&category, "category", "", strings.Join(categories, ", ")+" (default: agent)")
 	cmd.Flags().StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: info)")

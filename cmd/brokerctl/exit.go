@@ -64,7 +64,7 @@ var exitCodes = []struct {
 func exitHelp() string {
 	var b strings.Builder
 	for _, row := range exitCodes {
-		fmt.Fprintf(&b, "  %-6s %s\n", strconv.Itoa(row.exit)+cond(row.exit == exitSignal, "+N", ""), row.meaning)
+		fmt.Fprintf(&b, "  %-6s %s\n", strconv.Itoa(row.exit)+prompt.Either(row.exit == exitSignal, "+N", ""), row.meaning)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -142,9 +142,4 @@ func grpcStatus(err error) (*status.Status, bool) {
 		return nil, false
 	}
 	return s.GRPCStatus(), true
-}
-
-// oneLine joins the lines of a text.
-func oneLine(s string) string {
-	return prompt.OneLine(s)
 }

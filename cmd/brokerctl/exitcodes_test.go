@@ -13,6 +13,7 @@ import (
 
 	"brokerd/internal/apptest"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
 )
 
 // exitRows are command lines with the exit code and a part of what they write to standard error, in
@@ -268,8 +269,8 @@ func TestExitCodes_OfTheManualAreThoseOfTheHelp(tt *testing.T) {
 	apptest.NoError(t, err)
 	help := "\n" + must0(t, "help", "exit-codes")
 	for _, row := range exitCodes {
-		exit := strconv.Itoa(row.exit) + cond(row.exit == exitSignal, "+N", "")
-		code := cond(row.code == "", "–", "`"+row.code+"`")
+		exit := strconv.Itoa(row.exit) + prompt.Either(row.exit == exitSignal, "+N", "")
+		code := prompt.Either(row.code == "", "–", "`"+row.code+"`")
 		if line := fmt.Sprintf("\n| %s | %s | %s |\n", exit, code, row.meaning); !strings.Contains(string(page), line) {
 			t.Errorf("docs/json.md has no line %q", line)
 		}

@@ -118,18 +118,18 @@ func (c *cli) likewise(command string) string {
 	}
 	s := "brokerctl "
 	if c.global.addr != "" {
-		s += "--addr " + shellWord(c.global.addr) + " "
+		s += "--addr " + prompt.ShellWord(c.global.addr) + " "
 	}
 	if c.global.session != "" && !strings.HasPrefix(rest, "--session ") {
-		s += "--session " + shellWord(c.global.session) + " "
+		s += "--session " + prompt.ShellWord(c.global.session) + " "
 	}
 	if (c.global.operator || c.global.agent != "") && !strings.Contains(rest, "--agent ") {
-		s += "--agent " + shellWord(c.global.agent) + " "
+		s += "--agent " + prompt.ShellWord(c.global.agent) + " "
 	}
 	return s + rest
 }
 
-func severityName(f *pb.Finding) string { return strings.ToUpper(enumOf(f.GetSeverity())) }
+func severityName(f *pb.Finding) string { return strings.ToUpper(prompt.Enum(f.GetSeverity())) }
 
 // printFinding writes a finding for people.
 func (c *cli) printFinding(w io.Writer, f *pb.Finding) {
@@ -137,12 +137,12 @@ func (c *cli) printFinding(w io.Writer, f *pb.Finding) {
 	if f.GetSince() != nil {
 		since = ", " + c.since(f.GetSince())
 	}
-	fmt.Fprintf(w, "%s  %s%s\n", c.paint(fmt.Sprintf("%-7s", severityName(f))), oneLine(f.GetSubject()), since)
-	fmt.Fprintf(w, "  %s\n", oneLine(f.GetSummary()))
+	fmt.Fprintf(w, "%s  %s%s\n", c.paint(fmt.Sprintf("%-7s", severityName(f))), prompt.OneLine(f.GetSubject()), since)
+	fmt.Fprintf(w, "  %s\n", prompt.OneLine(f.GetSummary()))
 	for _, reason := range f.GetReasons() {
-		fmt.Fprintf(w, "  - %s\n", oneLine(reason))
+		fmt.Fprintf(w, "  - %s\n", prompt.OneLine(reason))
 	}
 	for _, command := range f.GetCommands() {
-		fmt.Fprintf(w, "  $ %s\n", clean(command))
+		fmt.Fprintf(w, "  $ %s\n", prompt.Clean(command))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"brokerd/internal/prompt"
 )
 
 // durationValue is an option that takes a duration of 0 or more. Unlike the one of pflag it knows
@@ -29,7 +31,7 @@ func (d *durationValue) Set(s string) error {
 }
 
 // String implements pflag.Value.
-func (d *durationValue) String() string { return short(time.Duration(*d)) }
+func (d *durationValue) String() string { return prompt.Duration(time.Duration(*d)) }
 
 // Type implements pflag.Value.
 func (d *durationValue) Type() string { return "duration" }
@@ -218,7 +220,7 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 		if _, ok := invalid.GetFlag().Value.(*durationValue); ok {
 			return usagef("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())
 		}
-		kind := cond(valueName(invalid.GetFlag()) == "", "neither true nor false", "not a number")
+		kind := prompt.Either(valueName(invalid.GetFlag()) == "", "neither true nor false", "not a number")
 		return usagef("--%s: %q is %s", invalid.GetFlag().Name, invalid.GetValue(), kind)
 	}
 	return err

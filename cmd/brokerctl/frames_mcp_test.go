@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/apptest"
 	"brokerd/internal/mcp"
+	"brokerd/internal/prompt"
 )
 
 // toolWalks are calls of all tools and actions of brokerctl mcp, as victim, in an order in which each has something
@@ -162,7 +163,7 @@ func TestFrames_NoSenderChoosesALineOfAHook(tt *testing.T) {
 			name, input, wants string
 			shows              bool
 		}{
-			{"write", in.write, "src/a.go is held by mallory, ends in ", false}, {"after", after, cond(v.context, "Next: brokerctl ack ", ""), v.context},
+			{"write", in.write, "src/a.go is held by mallory, ends in ", false}, {"after", after, prompt.Either(v.context, "Next: brokerctl ack ", ""), v.context},
 			{"stop", in.stop, "Next: brokerctl ack ", true}, {"end", in.end, "", false},
 		} {
 			must0(t, "--agent", "mallory", "send", "victim", hostileLine, "--body", hostileText)

@@ -92,10 +92,10 @@ func (c *cli) introduction(ctx context.Context, s settings) []string {
 	if len(s.unchosen) > 0 {
 		return []string{fmt.Sprintf("This folder has several agents: %s. Choose yours or a new one: %s; "+
 			"then export BROKERD_AGENT=NAME or write brokerctl --agent NAME.",
-			clip(strings.Join(slices.DeleteFunc(slices.Clone(s.unchosen), noWord), ", "), 200), join)}
+			prompt.Clip(strings.Join(slices.DeleteFunc(slices.Clone(s.unchosen), noWord), ", "), 200), join)}
 	}
-	name := cond(noWord(s.agent.value), "", prompt.Brief(s.agent.value))
-	session := cond(noWord(s.session.value), "default", prompt.Brief(s.session.value))
+	name := prompt.Either(noWord(s.agent.value), "", prompt.Brief(s.agent.value))
+	session := prompt.Either(noWord(s.session.value), "default", prompt.Brief(s.session.value))
 	lines := []string{fmt.Sprintf("You are the agent %s in the session %s.", name, session)}
 	switch {
 	case name == "":

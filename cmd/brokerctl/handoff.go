@@ -13,6 +13,9 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -120,7 +123,7 @@ func newHandoffCheckCommand(c *cli) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[1], 10, 32)
 			if err != nil {
-				return usagef("%q is not the number of an item; brokerctl handoff get %s shows them", args[1], shellWord(args[0]))
+				return usagef("%q is not the number of an item; brokerctl handoff get %s shows them", args[1], prompt.ShellWord(args[0]))
 			}
 			request.Id, request.Number = args[0], int32(n)
 			broker, err := c.connect(cmd.Context())
@@ -133,7 +136,7 @@ func newHandoffCheckCommand(c *cli) *cobra.Command {
 			}
 			h := answer.GetHandoff()
 			return c.show(cmd, h, func(w io.Writer) {
-				say(w, "%s item %d of %s: %d of %d are checked", cond(request.Uncheck, "unchecked", "checked"), n, clean(h.GetId()),
+				prompt.Say(w, "%s item %d of %s: %d of %d are checked", prompt.Either(request.Uncheck, "unchecked", "checked"), n, prompt.Clean(h.GetId()),
 					h.GetChecked(), h.GetItems())
 			})
 		},
@@ -190,9 +193,9 @@ func (c *cli) waitForHandoff(
 	}
 	switch {
 	case !settled:
-		return failf(exitNothing, "handoff %s is not answered after %s", clean(h.GetId()), short(wait))
+		return failf(exitNothing, "handoff %s is not answered after %s", prompt.Clean(h.GetId()), prompt.Duration(wait))
 	case h.GetState() != pb.HandoffState_HANDOFF_STATE_ACCEPTED:
-		return failf(exitRejected, "handoff %s was %s by %s", clean(h.GetId()), enumOf(h.GetState()), clean(h.GetSettledBy()))
+		return failf(exitRejected, "handoff %s was %s by %s", prompt.Clean(h.GetId()), prompt.Enum(h.GetState()), prompt.Clean(h.GetSettledBy()))
 	}
 	return nil
 }
@@ -200,16 +203,16 @@ func (c *cli) waitForHandoff(
 // printAnswer says in one line how a handoff was answered.
 func printAnswer(w io.Writer, answer *pb.GetHandoffResponse) {
 	h := answer.GetHandoff()
-	line := h.GetId() + " " + enumOf(h.GetState())
-	line += cond(h.GetSettledBy() != "", " by "+h.GetSettledBy(), "") + cond(h.GetNotes() != "", ": "+h.GetNotes(), "")
-	fmt.Fprintln(w, oneLine(line))
+	line := h.GetId() + " " + prompt.Enum(h.GetState())
+	line += prompt.Either(h.GetSettledBy() != "", " by "+h.GetSettledBy(), "") + prompt.Either(h.GetNotes() != "", ": "+h.GetNotes(), "")
+	fmt.Fprintln(w, prompt.OneLine(line))
 }
 
 // printHandoff shows the Markdown of a handoff, and to a language model how to answer.
 func (c *cli) printHandoff(w io.Writer, answer *pb.GetHandoffResponse) {
-	fmt.Fprint(w, clean(answer.GetMarkdown()))
-	if h := answer.GetHandoff(); isPrompt(w) && h.GetState() == pb.HandoffState_HANDOFF_STATE_PENDING {
-		say(w, "Next, for %s: %s, or %s", handoffTo(h), c.command("handoff accept %s", h.GetId()),
+	fmt.Fprint(w, prompt.Clean(answer.GetMarkdown()))
+	if h := answer.GetHandoff(); prompt.ForModel(w) && h.GetState() == pb.HandoffState_HANDOFF_STATE_PENDING {
+		prompt.Say(w, "Next, for %s: %s, or %s", handoffTo(h), c.command("handoff accept %s", h.GetId()),
 			c.also("handoff reject %s REASON", h.GetId()))
 	}
 }
@@ -217,10 +220,10 @@ func (c *cli) printHandoff(w io.Writer, answer *pb.GetHandoffResponse) {
 // showHandoff prints what became of a handoff in few lines.
 func (c *cli) showHandoff(cmd *cobra.Command, h *pb.Handoff, verb string) error {
 	return c.show(cmd, h, func(w io.Writer) {
-		title := cond(isPrompt(w), "", ": "+oneLine(h.GetTitle()))
-		say(w, "%s %s%s", verb, clean(h.GetId()), title)
+		title := prompt.Either(prompt.ForModel(w), "", ": "+prompt.OneLine(h.GetTitle()))
+		prompt.Say(w, "%s %s%s", verb, prompt.Clean(h.GetId()), title)
 		for _, g := range h.GetGrants() {
-			name := enumOf(g.GetKind()) + " " + oneLine(g.GetName())
+			name := prompt.Enum(g.GetKind()) + " " + prompt.OneLine(g.GetName())
 			switch {
 			case g.GetLost():
 				fmt.Fprintf(w, "the %s was lost before\n", name)
@@ -228,8 +231,8 @@ func (c *cli) showHandoff(cmd *cobra.Command, h *pb.Handoff, verb string) error 
 				fmt.Fprintf(w, "holds the %s, fence %d\n", name, g.GetNewFence())
 			}
 		}
-		if isPrompt(w) && verb == "created" {
-			say(w, "Next: %s to wait for the answer", c.command("handoff get %s --wait 30m", h.GetId()))
+		if prompt.ForModel(w) && verb == "created" {
+			prompt.Say(w, "Next: %s to wait for the answer", c.command("handoff get %s --wait 30m", h.GetId()))
 		}
 	})
 }
@@ -280,7 +283,7 @@ func newHandoffListCommand(c *cli) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	names := enumNames(pb.HandoffState(0).Descriptor())
+	names := jsonform.EnumNames(pb.HandoffState(0).Descriptor())
 	f.BoolVar(&all, "all", false, "settled ones too")
 	f.StringArrayVar(&states, "state", nil, "only this state: "+strings.Join(names, ", ")+"; repeatable")
 	f.StringVar(&request.From, "from", "", "only handoffs from this agent")
@@ -311,8 +314,8 @@ func (c *cli) handoffView() view[*pb.Handoff] {
 				settled += " by " + h.GetSettledBy()
 			}
 			return []string{
-				h.GetId(), enumOf(h.GetState()), h.GetFrom(), handoffTo(h), h.GetTitle(), h.GetTaskId(), checked, c.when(h.GetCreatedAt()), settled,
-				clip(h.GetNotes(), 100),
+				h.GetId(), prompt.Enum(h.GetState()), h.GetFrom(), handoffTo(h), h.GetTitle(), h.GetTaskId(), checked, c.when(h.GetCreatedAt()), settled,
+				prompt.Clip(h.GetNotes(), 100),
 			}
 		},
 		none: "no handoffs",
@@ -320,7 +323,7 @@ func (c *cli) handoffView() view[*pb.Handoff] {
 }
 
 func handoffTo(h *pb.Handoff) string {
-	return clean(cond(h.GetToRole() != "", "role:"+h.GetToRole(), h.GetToAgent()))
+	return prompt.Clean(prompt.Either(h.GetToRole() != "", "role:"+h.GetToRole(), h.GetToAgent()))
 }
 
 // handoffWords completes the ids of pending handoffs.
@@ -330,7 +333,7 @@ func handoffWords(ctx context.Context, broker *client.Client) ([]string, error) 
 	})
 	words := make([]string, len(page.GetHandoffs()))
 	for i, h := range page.GetHandoffs() {
-		words[i] = h.GetId() + "\t" + clip(h.GetTitle(), 60)
+		words[i] = h.GetId() + "\t" + prompt.Clip(h.GetTitle(), 60)
 	}
 	return words, err
 }

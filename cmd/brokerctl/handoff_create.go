@@ -18,6 +18,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/client"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -118,7 +121,7 @@ func (c *cli) uploadAbsent(cmd *cobra.Command, broker *client.Client, request *p
 		name, version := client.ParseArtifact(artifact)
 		if !filepath.IsLocal(name) {
 			return usagef("--artifact %s: no artifact has this name, and the path is not below this folder: "+
-				"upload the file under a name first (%s)", artifact, c.command("artifact upload %s NAME", shellWord(name)))
+				"upload the file under a name first (%s)", artifact, c.command("artifact upload %s NAME", prompt.ShellWord(name)))
 		}
 		name = filepath.ToSlash(filepath.Clean(name))
 		_, err := broker.Artifacts().GetArtifact(cmd.Context(), &pb.GetArtifactRequest{Name: name, Version: version, PageSize: 1})
@@ -142,7 +145,7 @@ func (c *cli) uploadAbsent(cmd *cobra.Command, broker *client.Client, request *p
 func (c *cli) uploadFile(cmd *cobra.Command, broker *client.Client, name, task string) error {
 	if _, err := os.Stat(c.env.path(name)); errors.Is(err, fs.ErrNotExist) {
 		return failf(exitNotFound, "there is no artifact %s in this session, and no file of this path: upload it first (%s)",
-			name, c.command("artifact upload FILE %s", shellWord(name)))
+			name, c.command("artifact upload FILE %s", prompt.ShellWord(name)))
 	}
 	content, done, err := c.openContent(cmd, name)
 	if err != nil {
@@ -154,7 +157,7 @@ func (c *cli) uploadFile(cmd *cobra.Command, broker *client.Client, name, task s
 		return err
 	}
 	v := answer.GetArtifact()
-	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: uploaded %s (%s)\n", oneLine(client.ArtifactReference(v)), size(v.GetSize()))
+	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: uploaded %s (%s)\n", prompt.OneLine(client.ArtifactReference(v)), size(v.GetSize()))
 	return nil
 }
 
@@ -250,7 +253,7 @@ func linkKind(name string) (protoreflect.EnumNumber, error) {
 	kinds := pb.ContextLinkKind(0).Descriptor()
 	kind, err := parseEnum("link", kinds, name)
 	if err == nil && kind == 0 {
-		err = usagef("a context link has no kind: %s", strings.Join(enumNames(kinds), ", "))
+		err = usagef("a context link has no kind: %s", strings.Join(jsonform.EnumNames(kinds), ", "))
 	}
 	return kind, err
 }

@@ -12,6 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/client"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -45,7 +48,7 @@ artifacts/ into a folder. Existing files of these names are replaced.`,
 				return err
 			}
 			for _, name := range done.Missing {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the artifact %s cannot be exported: the broker does not have it\n", oneLine(name))
+				fmt.Fprintf(cmd.ErrOrStderr(), "the artifact %s cannot be exported: the broker does not have it\n", prompt.OneLine(name))
 			}
 			return c.showValue(cmd, done, fmt.Sprintf("exported %s to %s: %s", answer.GetHandoff().GetId(), args[1], strings.Join(done.Files, ", ")))
 		},
@@ -107,11 +110,11 @@ func linksMarkdown(h *pb.Handoff) string {
 	var b strings.Builder
 	writeHeading(&b, "Context links", h)
 	for _, l := range h.GetContent().GetContextLinks() {
-		target := enumOf(l.GetKind()) + " `" + l.GetTarget() + "`"
+		target := prompt.Enum(l.GetKind()) + " `" + l.GetTarget() + "`"
 		if l.GetKind() == pb.ContextLinkKind_CONTEXT_LINK_KIND_URL {
 			target = "<" + l.GetTarget() + ">"
 		}
-		fmt.Fprintf(&b, "- %s%s\n", target, cond(l.GetTitle() != "", ": "+l.GetTitle(), ""))
+		fmt.Fprintf(&b, "- %s%s\n", target, prompt.Either(l.GetTitle() != "", ": "+l.GetTitle(), ""))
 	}
 	return b.String()
 }
@@ -123,9 +126,9 @@ func checklistMarkdown(h *pb.Handoff) string {
 	for _, item := range h.GetChecklist() {
 		by := ""
 		if item.GetChecked() {
-			by = " (" + item.GetCheckedBy() + ", " + stamp(item.GetCheckedAt()) + ")"
+			by = " (" + item.GetCheckedBy() + ", " + jsonform.Time(item.GetCheckedAt()) + ")"
 		}
-		fmt.Fprintf(&b, "- [%s] %s%s\n", cond(item.GetChecked(), "x", " "), strings.ReplaceAll(item.GetText(), "\n", "\n  "), by)
+		fmt.Fprintf(&b, "- [%s] %s%s\n", prompt.Either(item.GetChecked(), "x", " "), strings.ReplaceAll(item.GetText(), "\n", "\n  "), by)
 	}
 	return b.String()
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"brokerd/internal/prompt"
 )
 
 const (
@@ -39,7 +41,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	writeCommands(w, "Commands:", cmd, inGroup(""))
 	writeCommands(w, "Help topics (brokerctl help TOPIC):", cmd, isTopic)
 	if usages := flagUsages(ownFlags(cmd), helpWidth); usages != "" {
-		fmt.Fprintf(w, "\n%s:\n%s", cond(cmd.HasParent(), "Flags", "Global flags"), usages)
+		fmt.Fprintf(w, "\n%s:\n%s", prompt.Either(cmd.HasParent(), "Flags", "Global flags"), usages)
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
@@ -73,7 +75,7 @@ func useLine(cmd *cobra.Command) string {
 	if cmd.HasParent() && flagUsages(cmd.LocalFlags(), helpWidth) == "" {
 		line = strings.TrimSuffix(line, " [flags]")
 	}
-	return reflow(line+cond(cmd.HasParent(), "", " COMMAND"), helpWidth-len("Usage: "))
+	return reflow(line+prompt.Either(cmd.HasParent(), "", " COMMAND"), helpWidth-len("Usage: "))
 }
 
 // isTopic reports whether a command is a page of help and nothing else.
@@ -106,7 +108,7 @@ func flagUsages(flags *pflag.FlagSet, width int) string {
 		if f.Hidden || f.Name == "help" {
 			return
 		}
-		head := "  " + cond(f.Shorthand != "", "-"+f.Shorthand+", ", "") + "--" + f.Name
+		head := "  " + prompt.Either(f.Shorthand != "", "-"+f.Shorthand+", ", "") + "--" + f.Name
 		if name := valueName(f); name != "" {
 			head += " " + name
 		}

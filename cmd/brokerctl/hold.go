@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -138,7 +140,7 @@ func (h *hold) giveBack(c *cli, cmd *cobra.Command) {
 	defer cancel()
 	if err := h.release(ctx); err != nil && h.fence > 0 {
 		_, text := c.explain(err)
-		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s was not given back, and ends by itself: %s\n", h.what, oneLine(text))
+		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s was not given back, and ends by itself: %s\n", h.what, prompt.OneLine(text))
 	}
 }
 
@@ -212,7 +214,7 @@ func (h *hold) watch(ctx context.Context, c *cli, cmd *cobra.Command, lose conte
 	for e, err := range h.broker.FollowEvents(ctx, client.EventOptions{After: h.fence, Filter: filter}) {
 		if err != nil {
 			_, text := c.explain(err)
-			fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: the loss of %s would be noticed late: %s\n", h.what, oneLine(text))
+			fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: the loss of %s would be noticed late: %s\n", h.what, prompt.OneLine(text))
 			return
 		}
 		if !h.concerns(e) {

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -15,13 +17,13 @@ import (
 // holdingLines describes what an agent holds, waits for and has open, one line for each.
 func (c *cli) holdingLines(h *pb.Holdings) []string {
 	var lines []string
-	add := func(format string, args ...any) { lines = append(lines, oneLine(fmt.Sprintf(format, args...))) }
+	add := func(format string, args ...any) { lines = append(lines, prompt.OneLine(fmt.Sprintf(format, args...))) }
 	for _, claim := range h.GetClaims() {
 		add("claim %s, attempt %d: %s from %s%s", claim.GetClaimId(), claim.GetAttempt(), claim.GetType(), claim.GetSender(),
-			cond(claim.GetSubject() != "", ", "+clip(claim.GetSubject(), 60), ""))
+			prompt.Either(claim.GetSubject() != "", ", "+prompt.Clip(claim.GetSubject(), 60), ""))
 	}
 	for _, l := range h.GetLocks() {
-		add("lock %s%s, ends %s, fence %d%s", prompt.Paths(l.GetPaths()), cond(l.GetShared(), " (shared)", ""), c.when(l.GetHeldUntil()), l.GetFence(), ofHolder(l.GetHolder()))
+		add("lock %s%s, ends %s, fence %d%s", prompt.Paths(l.GetPaths()), prompt.Either(l.GetShared(), " (shared)", ""), c.when(l.GetHeldUntil()), l.GetFence(), ofHolder(l.GetHolder()))
 	}
 	for _, k := range h.GetTokens() {
 		add("token %s, ends %s, fence %d%s", tokenName(k.GetType(), k.GetScope()), c.when(k.GetHeldUntil()), k.GetFence(), ofHolder(k.GetHolder()))
@@ -45,12 +47,14 @@ func (c *cli) holdingLines(h *pb.Holdings) []string {
 	return lines
 }
 
-func ofHolder(holder string) string { return cond(holder != "", ", holder "+clip(holder, 64), "") }
+func ofHolder(holder string) string {
+	return prompt.Either(holder != "", ", holder "+prompt.Clip(holder, 64), "")
+}
 
 // checkpointLine says how far an agent has come.
 func (c *cli) checkpointLine(k *pb.Checkpoint) string {
-	s := fmt.Sprintf("%s: %s", c.when(k.GetSavedAt()), enumOf(k.GetKind()))
-	for _, more := range []string{k.GetReference(), clip(k.GetData(), 60)} {
+	s := fmt.Sprintf("%s: %s", c.when(k.GetSavedAt()), prompt.Enum(k.GetKind()))
+	for _, more := range []string{k.GetReference(), prompt.Clip(k.GetData(), 60)} {
 		if more != "" {
 			s += ", " + more
 		}
@@ -69,7 +73,7 @@ func counted(n *pb.Counters) string {
 		noun string
 	}{{n.Turns, "turn"}, {n.ModelTokens, "model token"}, {n.Files, "file"}, {n.ToolCalls, "tool call"}, {n.Errors, "error"}} {
 		if p.n != nil {
-			parts = append(parts, count(*p.n, p.noun))
+			parts = append(parts, prompt.Count(*p.n, p.noun))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -124,10 +128,10 @@ message's id.`,
 			if err != nil {
 				return err
 			}
-			return c.show(cmd, answer, func(w io.Writer) { say(w, "saved %d", answer.GetRevision()) })
+			return c.show(cmd, answer, func(w io.Writer) { prompt.Say(w, "saved %d", answer.GetRevision()) })
 		},
 	}
-	kinds := enumNames(pb.CheckpointKind(0).Descriptor())
+	kinds := jsonform.EnumNames(pb.CheckpointKind(0).Descriptor())
 	cmd.Flags().StringVar(&kind, "kind", "", strings.Join(kinds, ", ")+" (default: custom)")
 	cmd.Flags().StringVar(&data, "data", "", "any JSON; @FILE reads a file, - standard input")
 	addRequestID(cmd, &request.RequestId)

@@ -214,7 +214,7 @@ func (o *hookOptions) failed(c *cli, cmd *cobra.Command, in hookInput, err error
 		return o.refuse(cmd,
 			"the broker cannot be asked whether the file is free, and without it nothing is written here: "+text)
 	}
-	warning := "brokerctl hook: " + oneLine(text) + cond(in.Event == "PreToolUse", "; the file is not locked", "")
+	warning := "brokerctl hook: " + prompt.OneLine(text) + prompt.Either(in.Event == "PreToolUse", "; the file is not locked", "")
 	fmt.Fprintln(cmd.ErrOrStderr(), warning)
 	return o.vendor.write(cmd.OutOrStdout(), hookAnswer{SystemMessage: warning})
 }
@@ -265,7 +265,7 @@ func (h *hook) as(ctx context.Context, call func(*client.Client) error) error {
 	case "STALE_INCARNATION":
 		return &blocked{status.Convert(err).Message() + ": somebody else acts as this agent now; stop working"}
 	case "AGENT_NOT_REGISTERED":
-		request := &pb.RegisterAgentRequest{Role: h.role, Worktree: h.in.Cwd, Lease: always(shellLease), Harness: h.session()}
+		request := &pb.RegisterAgentRequest{Role: h.role, Worktree: h.in.Cwd, Lease: durationpb.New(shellLease), Harness: h.session()}
 		asDescribed(request, s.content.agents[s.baseOf()])
 		if _, err = broker.Agents().RegisterAgent(ctx, request); err == nil {
 			err = call(broker)
@@ -306,7 +306,7 @@ func (h *hook) lock(ctx context.Context) error {
 		}
 		answer, err = broker.Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{
 			Paths: free, Wait: duration(h.wait), MaxHold: durationpb.New(h.maxHold),
-			Holder: h.in.SessionID, Reason: "writes it (" + clip(h.in.Tool, 64) + ")",
+			Holder: h.in.SessionID, Reason: "writes it (" + prompt.Clip(h.in.Tool, 64) + ")",
 		})
 		if err == nil && answer.GetAlreadyHeld() {
 			_, err = broker.Locks().ExtendLocks(ctx, &pb.ExtendLocksRequest{
@@ -325,16 +325,16 @@ func (h *hook) lock(ctx context.Context) error {
 	}
 	var quoted []string
 	for _, file := range free {
-		quoted = append(quoted, shellWord(file))
+		quoted = append(quoted, prompt.ShellWord(file))
 	}
 	who := ""
 	if o := answer.GetObstacles(); len(o) > 0 {
-		who = fmt.Sprintf(", or ask: %s send %s TEXT", h.c.again(), shellWord(o[0].GetAgent()))
+		who = fmt.Sprintf(", or ask: %s send %s TEXT", h.c.again(), prompt.ShellWord(o[0].GetAgent()))
 	}
 	return &blocked{fmt.Sprintf("%s. Do not modify it, with any tool. Continue with something else, or wait for it: "+
 		"%s lock acquire %s --holder %s --for %s --wait 90s%s",
 		h.c.inTheWay(answer.GetObstacles(), free), h.c.again(), strings.Join(quoted, " "),
-		shellWord(h.in.SessionID), short(h.maxHold), who)}
+		prompt.ShellWord(h.in.SessionID), prompt.Duration(h.maxHold), who)}
 }
 
 // notLockedByAgent returns the files that the agent has not locked for writing itself, under no
@@ -409,7 +409,7 @@ func (h *hook) briefly(ctx context.Context, calls func(context.Context) error) e
 	defer cancel()
 	err := calls(brief)
 	if err != nil && brief.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("the broker did not answer within %s (--within sets this time)", short(h.within))
+		return fmt.Errorf("the broker did not answer within %s (--within sets this time)", prompt.Duration(h.within))
 	}
 	return err
 }

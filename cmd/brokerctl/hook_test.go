@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"brokerd/internal/apptest"
+	"brokerd/internal/prompt"
 )
 
 // hooked calls the hook as Claude Code does.
@@ -259,7 +260,7 @@ func TestHook_ThePagesSettingsWork(tt *testing.T) {
 					t.Errorf("%s: %+v", event, got)
 				}
 			}
-			if tools := m.Matcher; tools != cond(event == "PreToolUse", "Edit|Write|MultiEdit|NotebookEdit", "") {
+			if tools := m.Matcher; tools != prompt.Either(event == "PreToolUse", "Edit|Write|MultiEdit|NotebookEdit", "") {
 				t.Errorf("%s is for %q", event, tools)
 			}
 		}

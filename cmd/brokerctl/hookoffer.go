@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -101,7 +103,7 @@ func (h *hook) pass(ctx context.Context, n news, err error, write func(text stri
 
 // session is the session of the coding agent, to which messages are offered.
 func (h *hook) session() string {
-	return clip(oneLine(cmp.Or(h.in.SessionID, "unknown")), 128)
+	return prompt.Clip(prompt.OneLine(cmp.Or(h.in.SessionID, "unknown")), 128)
 }
 
 // settle tells the broker what the event says about the messages that this session was offered before. Without an

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"brokerd/internal/prompt"
 )
 
 // A hookVendor is a coding agent that calls hooks. The differences between the vendors are names.
@@ -43,7 +45,7 @@ var hookVendors = map[string]hookVendor{
 		},
 		tools: []string{"Write", "Edit", "MultiEdit", "StrReplace", "EditNotebook", "Delete"},
 		answer: func(a hookAnswer) any {
-			permission := cond(a.refusal != "", "deny", "")
+			permission := prompt.Either(a.refusal != "", "deny", "")
 			return cursorAnswer{Followup: a.Reason, Permission: permission, User: a.refusal, Agent: a.refusal}
 		},
 	},

@@ -19,6 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/internal/prompt"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -129,14 +132,14 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 		lines = append(lines, "added "+configFile+" to "+done.Ignored)
 	}
 	if agent != "" {
-		lines = append(lines, fmt.Sprintf("%s is %s", agent, cond(done.Registered, "registered now", "registered already")))
+		lines = append(lines, fmt.Sprintf("%s is %s", agent, prompt.Either(done.Registered, "registered now", "registered already")))
 	}
 	switch {
 	case agent == "":
 		done.Next = "brokerctl init --agent NAME --role ROLE"
 	case len(written.agents) > 1 && written.agents[agent]["hook_session"] == "" && c.env.get("BROKERD_AGENT") != agent:
 		done.Next = fmt.Sprintf("export BROKERD_AGENT=%s, since this folder has several agents: %s",
-			shellWord(agent), strings.Join(written.names(), ", "))
+			prompt.ShellWord(agent), strings.Join(written.names(), ", "))
 	default:
 		done.Next = "brokerctl guide explains how to work; brokerctl next --wait 90s takes the first message"
 	}
@@ -236,7 +239,7 @@ func (a addition) to(path string, text []byte) ([]byte, error) {
 			"leave out --addr, or change the file", path, proof, address)
 	}
 	pairs := [][2]string{{"addr", address}, {"session", a.session}, {"output", a.output},
-		{"start", cond(a.start, "true", "")}}
+		{"start", prompt.Either(a.start, "true", "")}}
 	for _, key := range fileKeys {
 		pairs = append(pairs, [2]string{key, a.above[key]})
 	}
@@ -249,7 +252,7 @@ func (a addition) to(path string, text []byte) ([]byte, error) {
 				"%s has %s%s, and this call has %q: change the file, or leave out --%s or its variable",
 				path, key, quoteWord(have), value, key)
 		default:
-			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: cond(key == "start", "!!bool", "!!str"), Value: value})
+			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: prompt.Either(key == "start", "!!bool", "!!str"), Value: value})
 		}
 	}
 	if a.agent != "" {
@@ -356,7 +359,7 @@ func (o *initOptions) register(c *cli, ctx context.Context, agent map[string]str
 	if status.Code(err) != codes.NotFound {
 		return false, err
 	}
-	request := &pb.RegisterAgentRequest{Role: o.role, Lease: always(shellLease)}
+	request := &pb.RegisterAgentRequest{Role: o.role, Lease: durationpb.New(shellLease)}
 	asDescribed(request, agent)
 	_, err = broker.Agents().RegisterAgent(ctx, request)
 	return err == nil, err

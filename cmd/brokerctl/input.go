@@ -184,6 +184,3 @@ func argumentWords(cmd *cobra.Command) []string {
 	}
 	return words
 }
-
-// always converts an option for which 0 is a value like any other.
-func always(d time.Duration) *durationpb.Duration { return durationpb.New(d) }

@@ -47,7 +47,7 @@ func workCounts(counts []*pb.WorkCount) string {
 		var states []string
 		for _, n := range counts {
 			if n.GetKind() == kind {
-				states = append(states, upTo1000(n.GetCount())+" "+n.GetState())
+				states = append(states, prompt.UpTo1000(n.GetCount())+" "+n.GetState())
 			}
 		}
 		parts = append(parts, kind+"s: "+strings.Join(states, ", "))

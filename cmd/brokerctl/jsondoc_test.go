@@ -215,7 +215,7 @@ func (d *jsonPage) valueOf(m protoreflect.Message, f protoreflect.FieldDescripto
 	case jsonform.IsJSONText(f):
 		return "any JSON, or null"
 	case f.Kind() == protoreflect.EnumKind:
-		value = "`" + strings.Join(enumNames(f.Enum()), "`, `") + "`"
+		value = "`" + strings.Join(jsonform.EnumNames(f.Enum()), "`, `") + "`"
 		if !f.IsList() {
 			value += " or null"
 		}

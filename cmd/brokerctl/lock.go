@@ -75,10 +75,10 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 				return err
 			}
 			return c.showAcquired(cmd, answer, paths, o, func(w io.Writer) {
-				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "locked"), prompt.Paths(paths),
+				prompt.Say(w, "%s %s, ends %s, fence %d", prompt.Either(answer.GetAlreadyHeld(), "held before:", "locked"), prompt.Paths(paths),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
-				if isPrompt(w) {
-					say(w, "Next: %s when done; %s for more time",
+				if prompt.ForModel(w) {
+					prompt.Say(w, "Next: %s when done; %s for more time",
 						c.command("lock release %d", answer.GetFence()), c.also("lock extend %d", answer.GetFence()))
 				}
 			})
@@ -181,7 +181,7 @@ exit code is 6.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				for i, t := range answer.GetHeldUntil() {
-					say(w, "extended %s, ends %s", what[i], c.when(t))
+					prompt.Say(w, "extended %s, ends %s", what[i], c.when(t))
 				}
 			})
 		},
@@ -230,12 +230,12 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 			return c.show(cmd, answer, func(w io.Writer) {
 				switch {
 				case answer.GetReleased()+answer.GetCancelled() == 0:
-					say(w, "nothing was held")
+					prompt.Say(w, "nothing was held")
 				case answer.GetReleased() == 0:
-					say(w, "cancelled %s", count(answer.GetCancelled(), "request"))
+					prompt.Say(w, "cancelled %s", prompt.Count(answer.GetCancelled(), "request"))
 				default:
-					say(w, "released %s%s", count(answer.GetReleased(), "path"),
-						cond(answer.GetCancelled() > 0, ", cancelled "+count(answer.GetCancelled(), "request"), ""))
+					prompt.Say(w, "released %s%s", prompt.Count(answer.GetReleased(), "path"),
+						prompt.Either(answer.GetCancelled() > 0, ", cancelled "+prompt.Count(answer.GetCancelled(), "request"), ""))
 				}
 			})
 		},
@@ -305,11 +305,11 @@ func (c *cli) lockView() view[proto.Message] {
 		},
 		row: func(m proto.Message) []string {
 			if t, ok := m.(*pb.LockTicket); ok {
-				return []string{strconv.FormatInt(t.GetTicket(), 10), c.waiting(t.GetPosition(), t.GetKept(), t.GetObstacles()), enumOf(t.GetMode()),
+				return []string{strconv.FormatInt(t.GetTicket(), 10), c.waiting(t.GetPosition(), t.GetKept(), t.GetObstacles()), prompt.Enum(t.GetMode()),
 					prompt.Owner(t.GetAgent(), t.GetHolder()), c.when(t.GetCreatedAt()), "", prompt.Paths(t.GetPaths()), t.GetReason()}
 			}
 			l := m.(*pb.Lock)
-			return []string{strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), enumOf(l.GetMode()),
+			return []string{strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), prompt.Enum(l.GetMode()),
 				prompt.Owner(l.GetAgent(), l.GetHolder()), c.when(l.GetGrantedAt()), c.when(l.GetHeldUntil()), prompt.Paths(l.GetPaths()), l.GetReason()}
 		},
 		none: "no locks",
@@ -318,7 +318,7 @@ func (c *cli) lockView() view[proto.Message] {
 
 // holding says how a grant stands.
 func holding(waiting int32, uncollected bool) string {
-	return cond(uncollected, "granted, not collected", "held") + cond(waiting > 0, fmt.Sprintf(", %d waiting", waiting), "")
+	return prompt.Either(uncollected, "granted, not collected", "held") + prompt.Either(waiting > 0, fmt.Sprintf(", %d waiting", waiting), "")
 }
 
 // waiting says how a ticket stands.
@@ -327,7 +327,7 @@ func (c *cli) waiting(position int32, kept bool, obstacles []*pb.Obstacle) strin
 	if len(obstacles) > 0 {
 		s += " behind " + prompt.Owner(obstacles[0].GetAgent(), obstacles[0].GetHolder())
 	}
-	return s + cond(kept, ", kept", "")
+	return s + prompt.Either(kept, ", kept", "")
 }
 
 func newLockRevokeCommand(c *cli) *cobra.Command {
@@ -364,10 +364,10 @@ once.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				if len(answer.GetReleased()) == 0 {
-					say(w, "nothing was held")
+					prompt.Say(w, "nothing was held")
 				}
 				for _, l := range answer.GetReleased() {
-					fmt.Fprintf(w, "took %s from %s, fence %d\n", prompt.Paths(l.GetPaths()), clean(prompt.Owner(l.GetAgent(), l.GetHolder())), l.GetFence())
+					fmt.Fprintf(w, "took %s from %s, fence %d\n", prompt.Paths(l.GetPaths()), prompt.Clean(prompt.Owner(l.GetAgent(), l.GetHolder())), l.GetFence())
 				}
 			})
 		},

@@ -60,7 +60,7 @@ func (c *cli) printLocks(w io.Writer, answer *pb.ListLocksResponse) {
 		t := c.newLabels(w)
 		t.line("lock", prompt.Paths(l.GetPaths()))
 		t.line("fence", strconv.FormatInt(l.GetFence(), 10))
-		t.state("state", holding(l.GetWaiting(), l.GetUncollected())+", "+enumOf(l.GetMode()))
+		t.state("state", holding(l.GetWaiting(), l.GetUncollected())+", "+prompt.Enum(l.GetMode()))
 		t.line("owner", prompt.Owner(l.GetAgent(), l.GetHolder()))
 		t.line("reason", l.GetReason())
 		t.line("granted", c.when(l.GetGrantedAt()))
@@ -123,14 +123,14 @@ func (c *cli) noSuchLock(ctx context.Context, broker *client.Client, request *pb
 		for _, l := range found.GetLocks() {
 			if l.GetAgent() == broker.Identity().Agent && l.GetHolder() == request.GetHolder() {
 				return failf(exitLost, "%s is not locked under this name; %s holds it with %s (fence %d): %s",
-					shellWord(clean(path)), prompt.Owner(l.GetAgent(), l.GetHolder()), prompt.Paths(l.GetPaths()), l.GetFence(),
+					prompt.ShellWord(prompt.Clean(path)), prompt.Owner(l.GetAgent(), l.GetHolder()), prompt.Paths(l.GetPaths()), l.GetFence(),
 					c.command("lock release %d", l.GetFence()))
 			}
 			other = l
 		}
 		if other != nil {
 			if c.forModel() { // the paths are texts of others
-				return failf(exitLost, "%s is held by %s", shellWord(clean(path)), other.GetAgent())
+				return failf(exitLost, "%s is held by %s", prompt.ShellWord(prompt.Clean(path)), other.GetAgent())
 			}
 			return failf(exitLost, "%s is held by %s", prompt.Paths(other.GetPaths()), prompt.Owner(other.GetAgent(), other.GetHolder()))
 		}

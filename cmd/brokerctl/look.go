@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -25,7 +27,7 @@ func (o *lookOptions) AddFlags(f *pflag.FlagSet) {
 
 // complete adds completions, and names the options that exclude these.
 func (o *lookOptions) complete(cmd *cobra.Command, others ...string) {
-	orders := enumNames(pb.MessageOrder(0).Descriptor())
+	orders := jsonform.EnumNames(pb.MessageOrder(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions(orders, cobra.ShellCompDirectiveNoFileComp)))
 	for _, other := range others {
 		cmd.MarkFlagsMutuallyExclusive("order", other)

@@ -6,6 +6,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -51,7 +54,7 @@ it takes from.`,
 		},
 	}
 	cmd.Flags().StringVar(&order, "order", "", "oldest (message first), or waiting: the fullest first (default: oldest)")
-	orders := enumNames(pb.MailboxOrder(0).Descriptor())
+	orders := jsonform.EnumNames(pb.MailboxOrder(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions(orders, cobra.ShellCompDirectiveNoFileComp)))
 	limitVar(cmd.Flags(), &limit, 100)
 	return cmd
@@ -65,7 +68,7 @@ func (c *cli) mailboxView() view[*pb.MailboxSummary] {
 		},
 		row: func(m *pb.MailboxSummary) []string {
 			return []string{m.GetMailbox(), c.when(m.GetOldestAt()), strconv.FormatInt(m.GetWaiting(), 10),
-				strconv.FormatInt(m.GetClaimed(), 10), upTo1000(m.GetDead())}
+				strconv.FormatInt(m.GetClaimed(), 10), prompt.UpTo1000(m.GetDead())}
 		},
 		none: "no mailbox holds messages",
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"brokerd/internal/prompt"
 )
 
 // markup are the characters that have a meaning in a line of Markdown.
@@ -13,7 +15,9 @@ var markup = strings.NewReplacer(
 
 // inMarkdown writes a text of any origin as one line of Markdown that shows that text. The line can be
 // a cell of a table, and follows other text of its line.
-func inMarkdown(s string) string { return markup.Replace(clean(strings.Join(strings.Fields(s), " "))) }
+func inMarkdown(s string) string {
+	return markup.Replace(prompt.Clean(strings.Join(strings.Fields(s), " ")))
+}
 
 // A markdownTable writes rows as a table in Markdown. Columns without any value are left out.
 type markdownTable struct {

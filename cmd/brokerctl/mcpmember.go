@@ -155,7 +155,7 @@ func (m *member) prepare(ctx context.Context) (*client.Client, *pb.RegisterAgent
 		one, _ := all.In(m.c.ancestors()) // that of its hooks, if they were first
 		session = one.ID
 	}
-	request.Harness = clip(oneLine(session), 128)
+	request.Harness = prompt.Clip(prompt.OneLine(session), 128)
 	asDescribed(request, m.file.agents[cmp.Or(m.c.found.baseOf(), m.name)])
 	return broker, request, nil
 }
@@ -164,7 +164,7 @@ func (m *member) registered(answer *pb.RegisterAgentResponse) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	name, role := answer.GetAgent().GetName(), answer.GetAgent().GetRole()
-	m.note("You are the agent %s%s in the session %s.", name, cond(role != "", " ("+role+")", ""),
+	m.note("You are the agent %s%s in the session %s.", name, prompt.Either(role != "", " ("+role+")", ""),
 		cmp.Or(m.base.Identity().Session, "default"))
 	m.noteLosses(answer)
 }
@@ -180,14 +180,14 @@ func (m *member) failed(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, text := m.c.explain(err); text != m.said {
-		fmt.Fprintf(m.log, "brokerctl: %s\n", oneLine(text))
+		fmt.Fprintf(m.log, "brokerctl: %s\n", prompt.OneLine(text))
 		m.said = text
 	}
 }
 
 // note keeps a line for the next result. The caller holds mu.
 func (m *member) note(format string, args ...any) {
-	m.notes = append(m.notes, oneLine(fmt.Sprintf(format, args...))+"\n")
+	m.notes = append(m.notes, prompt.OneLine(fmt.Sprintf(format, args...))+"\n")
 }
 
 func (m *member) noteLosses(from prompt.Loser) {
@@ -253,7 +253,7 @@ func (m *member) depart(ctx context.Context, deregister bool) {
 	}
 	if err := end(ctx); err != nil {
 		fmt.Fprintf(m.log, "brokerctl: the broker was not told that the server has ended, "+
-			"and the agent's lease ends by itself: %s\n", oneLine(status.Convert(err).Message()))
+			"and the agent's lease ends by itself: %s\n", prompt.OneLine(status.Convert(err).Message()))
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -53,7 +55,7 @@ func newMessageGetCommand(c *cli) *cobra.Command {
 // printDeliveries lists how it stands with every recipient, and below it what went wrong.
 func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 	if len(deliveries) == 0 {
-		say(w, "no recipients")
+		prompt.Say(w, "no recipients")
 		return
 	}
 	t := c.newTable(w, table.Column{Name: "RECIPIENT", Min: 12}, table.Column{Name: "STATE", State: true}, table.Column{Name: "SINCE"},
@@ -67,17 +69,17 @@ func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 		if d.GetState() == pb.DeliveryState_DELIVERY_STATE_DELAYED {
 			since = d.GetDueAt()
 		}
-		t.row(d.GetMailbox(), enumOf(d.GetState()), c.when(since), by,
-			fmt.Sprintf("%d of %d", d.GetAttempts(), d.GetMaxAttempts()), cond(d.GetReadAt() != nil, c.when(d.GetReadAt()), "no"))
+		t.row(d.GetMailbox(), prompt.Enum(d.GetState()), c.when(since), by,
+			fmt.Sprintf("%d of %d", d.GetAttempts(), d.GetMaxAttempts()), prompt.Either(d.GetReadAt() != nil, c.when(d.GetReadAt()), "no"))
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 	for _, d := range deliveries {
 		for _, o := range d.GetOffers() {
-			fmt.Fprintf(w, "%s, offer %d by %s to session %s, %s: %s\n", clean(d.GetMailbox()), o.GetNumber(), byWay(o.GetWay()),
-				oneLine(o.GetHarness()), c.when(o.GetOfferedAt()), oneLine(offerOutcome(o)))
+			fmt.Fprintf(w, "%s, offer %d by %s to session %s, %s: %s\n", prompt.Clean(d.GetMailbox()), o.GetNumber(), byWay(o.GetWay()),
+				prompt.OneLine(o.GetHarness()), c.when(o.GetOfferedAt()), prompt.OneLine(offerOutcome(o)))
 		}
 		for _, a := range d.GetHistory() {
-			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", clean(d.GetMailbox()), a.GetNumber(), clean(a.GetAgent()), c.when(a.GetEndedAt()), oneLine(a.GetError()))
+			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", prompt.Clean(d.GetMailbox()), a.GetNumber(), prompt.Clean(a.GetAgent()), c.when(a.GetEndedAt()), prompt.OneLine(a.GetError()))
 		}
 	}
 }
@@ -166,7 +168,7 @@ func newMessageListCommand(c *cli) *cobra.Command {
 		},
 	}
 	o.AddFlags(cmd.Flags())
-	boxes := enumNames(pb.MessageBox(0).Descriptor())
+	boxes := jsonform.EnumNames(pb.MessageBox(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("box", cobra.FixedCompletions(boxes, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -180,7 +182,7 @@ func noMessages(ctx context.Context, broker *client.Client, request *pb.ListMess
 	if err != nil || len(answer.GetItems()) == 0 {
 		return "no messages", err
 	}
-	where := cond(request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT, "no messages sent by the agent", "no messages in the inbox")
+	where := prompt.Either(request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT, "no messages sent by the agent", "no messages in the inbox")
 	return where + "; --box all shows others that match", nil
 }
 
@@ -255,10 +257,10 @@ operators may do so. Exit code 5: all copies are claimed or finished.`,
 				return err
 			}
 			if n := answer.GetKept(); answer.GetCancelled() == 0 && n > 0 {
-				return failf(exitConflict, "cancelled no copy: %s %s claimed or finished", count(n, "copy"), cond(n == 1, "is", "are"))
+				return failf(exitConflict, "cancelled no copy: %s %s claimed or finished", prompt.Count(n, "copy"), prompt.Either(n == 1, "is", "are"))
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "withdrew %s; %d claimed or finished and left alone", count(answer.GetCancelled(), "copy"), answer.GetKept())
+				prompt.Say(w, "withdrew %s; %d claimed or finished and left alone", prompt.Count(answer.GetCancelled(), "copy"), answer.GetKept())
 			})
 		},
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -76,18 +78,18 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 		Got: []receipt{}, Waiting: []receipt{}, Failed: []receipt{},
 	}
 	for _, d := range answer.GetDeliveries() {
-		entry := receipt{Mailbox: d.GetMailbox(), State: enumOf(d.GetState())}
+		entry := receipt{Mailbox: d.GetMailbox(), State: prompt.Enum(d.GetState())}
 		add := func(group *[]receipt, by string, since *timestamppb.Timestamp) {
 			entry.By, entry.since = by, since
 			if since != nil {
-				entry.At = stamp(since)
+				entry.At = jsonform.Time(since)
 			}
 			*group = append(*group, entry)
 		}
 		open := false
 		for _, o := range d.GetOffers() {
 			if o.GetReturnedAt() == nil {
-				entry.Way, entry.way, open = enumOf(o.GetWay()), o.GetWay(), o.GetAcceptedAt() == nil
+				entry.Way, entry.way, open = prompt.Enum(o.GetWay()), o.GetWay(), o.GetAcceptedAt() == nil
 			}
 		}
 		switch {
@@ -113,8 +115,8 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 // print writes one line a list, and what could be done.
 func (r messageReport) print(c *cli, w io.Writer) {
 	m := r.message
-	say(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it", r.Revision, prompt.TypeOf(m, oneLine), oneLine(sender(m)),
-		oneLine(prompt.Receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
+	prompt.Say(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it", r.Revision, prompt.TypeOf(m, prompt.OneLine), prompt.OneLine(sender(m)),
+		prompt.OneLine(prompt.Receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), prompt.Count(r.Recipients, "recipient"))
 	line := func(label string, group []receipt) {
 		var who []string
 		for _, entry := range group {
@@ -134,7 +136,7 @@ func (r messageReport) print(c *cli, w io.Writer) {
 			who = append(who, s)
 		}
 		if len(who) > 0 {
-			say(w, "%s: %s", label, oneLine(names(who, len(who))))
+			prompt.Say(w, "%s: %s", label, prompt.OneLine(prompt.Names(who, len(who))))
 		}
 	}
 	line("finished", r.Finished)
@@ -145,7 +147,7 @@ func (r messageReport) print(c *cli, w io.Writer) {
 	line("not seen", r.Waiting)
 	line("given up", r.Failed)
 	if len(r.Read)+len(r.Offered)+len(r.Got)+len(r.Waiting) > 0 {
-		say(w, "to redeliver it to them: %s message resend %d", c.again(), r.Revision)
+		prompt.Say(w, "to redeliver it to them: %s message resend %d", c.again(), r.Revision)
 	}
 }
 
@@ -176,7 +178,7 @@ to these. Only its sender and operators may do so.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "redelivered it to %s", count(answer.GetResent(), "recipient"))
+				prompt.Say(w, "redelivered it to %s", prompt.Count(answer.GetResent(), "recipient"))
 			})
 		},
 	}

@@ -84,7 +84,7 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 }
 
 // waited writes the time of a wait for a text; "" for none.
-func waited(wait time.Duration) string { return cond(wait > 0, short(wait), "") }
+func waited(wait time.Duration) string { return prompt.Either(wait > 0, prompt.Duration(wait), "") }
 
 // writeTurn writes a turn in the format of the output.
 func (c *cli) writeTurn(cmd *cobra.Command, t *prompt.Turn) error {
@@ -101,7 +101,7 @@ func (c *cli) writeTurn(cmd *cobra.Command, t *prompt.Turn) error {
 
 // printTurn writes a turn with what to do about each part.
 func (c *cli) printTurn(w io.Writer, t *prompt.Turn) {
-	if isPrompt(w) {
+	if prompt.ForModel(w) {
 		c.voice().Turn(w, t, nil, nil, nil)
 		return
 	}

@@ -56,7 +56,7 @@ func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.I
 	}
 	work, err := workOf(cmd.Context(), broker)
 	if waiting := owed(work); len(waiting) > 0 {
-		say(cmd.OutOrStdout(), "Open work: %s; %s shows the commands", prompt.KindsOf(waiting), c.command("next"))
+		prompt.Say(cmd.OutOrStdout(), "Open work: %s; %s shows the commands", prompt.KindsOf(waiting), c.command("next"))
 	}
 	return err
 }

@@ -33,20 +33,11 @@ func (c *cli) format() (string, error) {
 		return formatTable, nil
 	}
 	if !slices.Contains(outputs, s.output.value) {
-		from := s.output.from + cond(s.output.from == s.file, ": output", "")
+		from := s.output.from + prompt.Either(s.output.from == s.file, ": output", "")
 		return "", usagef("%s%s is none of %s", from, quoteWord(s.output.value), strings.Join(outputs, ", "))
 	}
 	return s.output.value, nil
 }
-
-// isPrompt reports whether what is written is for a language model: tables become sentences there.
-func isPrompt(w io.Writer) bool { return prompt.ForModel(w) }
-
-// say writes a line of brokerctl itself, which contains no text of others except single words.
-func say(w io.Writer, format string, args ...any) { prompt.Say(w, format, args...) }
-
-// framed writes text of others. For a language model, it is a frame with a title.
-func framed(w io.Writer, title, text string) { prompt.Framed(w, title, text) }
 
 // forModel reports whether this run prints for a language model.
 func (c *cli) forModel() bool {
@@ -105,7 +96,7 @@ func (c *cli) endOutput() error {
 
 // apart separates two parts of a text for people by an empty line.
 func apart(w io.Writer) {
-	if !isPrompt(w) {
+	if !prompt.ForModel(w) {
 		fmt.Fprintln(w)
 	}
 }
@@ -131,7 +122,7 @@ func (c *cli) showValue(cmd *cobra.Command, v any, text string) error {
 		return err
 	}
 	if format != formatJSON {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), clean(text))
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), prompt.Clean(text))
 		return err
 	}
 	e := json.NewEncoder(cmd.OutOrStdout())
@@ -217,7 +208,7 @@ func (c *cli) newTable(w io.Writer, columns ...table.Column) *textTable {
 
 func (t *textTable) row(cells ...string) {
 	cells = eachOneLine(cells)
-	if !isPrompt(t.w) {
+	if !prompt.ForModel(t.w) {
 		t.aligned.Row(cells...)
 		return
 	}
@@ -231,7 +222,7 @@ func (t *textTable) row(cells ...string) {
 }
 
 func (t *textTable) flush() error {
-	if isPrompt(t.w) {
+	if prompt.ForModel(t.w) {
 		return nil
 	}
 	return t.aligned.Write(t.w)
@@ -254,10 +245,10 @@ func (l *textLabels) line(name, value string) { l.add(l.aligned.Add, name, value
 func (l *textLabels) state(name, value string) { l.add(l.aligned.AddState, name, value) }
 
 func (l *textLabels) add(to func(name, value string), name, value string) {
-	name, value = oneLine(name), oneLine(value)
+	name, value = prompt.OneLine(name), prompt.OneLine(value)
 	switch {
 	case value == "":
-	case isPrompt(l.w):
+	case prompt.ForModel(l.w):
 		fmt.Fprintf(l.w, "%s: %s\n", name, value)
 	default:
 		to(name, value)
@@ -272,19 +263,13 @@ func (l *textLabels) flush() {
 func eachOneLine(cells []string) []string {
 	lines := make([]string, len(cells))
 	for i, cell := range cells {
-		lines[i] = oneLine(cell)
+		lines[i] = prompt.OneLine(cell)
 	}
 	return lines
 }
 
-// clean is for texts that keep their lines; oneLine is for others.
-func clean(s string) string { return prompt.Clean(s) }
-
 // mostText is how much of a text of any length a table shows, in runes.
 const mostText = 500
-
-// clip shortens a text to one line of at most n runes.
-func clip(s string, n int) string { return prompt.Clip(s, n) }
 
 // size says a number of bytes in its largest unit.
 func size(n int64) string {
@@ -298,22 +283,3 @@ func size(n int64) string {
 	}
 	return fmt.Sprintf("%.1f %s", f, units[i])
 }
-
-// count says "1 message", "2 messages", "2 deliveries", "2 keys".
-func count[N int | int32 | int64](n N, noun string) string {
-	return prompt.Count(int64(n), noun)
-}
-
-// names lists names, and how many more there are if only some are known.
-func names(known []string, of int) string { return prompt.Names(known, of) }
-
-// cond chooses between two words.
-func cond(b bool, yes, no string) string {
-	if b {
-		return yes
-	}
-	return no
-}
-
-// upTo1000 formats a count that the broker ends at 1,000.
-func upTo1000(n int64) string { return prompt.UpTo1000(n) }

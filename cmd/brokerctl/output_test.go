@@ -135,7 +135,7 @@ builder-1, attempt 1 by builder-1, 1h ago: no; luck
 }
 
 func TestOutput_CannotMoveTheCursorOrHideText(t *testing.T) {
-	if got := clean("a\x1b[31mb\r\x00\u202ec\td\n\u009be"); got != "a\ufffd[31mb\ufffd\ufffd\ufffdc d\n\ufffde" {
+	if got := prompt.Clean("a\x1b[31mb\r\x00\u202ec\td\n\u009be"); got != "a\ufffd[31mb\ufffd\ufffd\ufffdc d\n\ufffde" {
 		t.Errorf("%q", got)
 	}
 }
@@ -155,11 +155,11 @@ func TestTimes_AreShort(t *testing.T) {
 		0: "0s", 24 * time.Hour: "24h", 90 * time.Second: "1m30s", 10 * time.Minute: "10m", 1500 * time.Millisecond: "1.5s", 10 * time.Second: "10s",
 		47 * time.Hour: "47h", 7 * 24 * time.Hour: "7d", 100*time.Hour + 30*time.Minute: "4d4h30m", -72 * time.Hour: "-72h",
 	} {
-		if got := short(d); got != want {
+		if got := prompt.Duration(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
-		if back, err := parseDuration(short(d)); err != nil || back != d {
-			t.Errorf("%q reads back as %v, %v", short(d), back, err)
+		if back, err := parseDuration(prompt.Duration(d)); err != nil || back != d {
+			t.Errorf("%q reads back as %v, %v", prompt.Duration(d), back, err)
 		}
 	}
 }

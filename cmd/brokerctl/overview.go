@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -72,7 +74,7 @@ func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 	totals := f.GetTotals()
 	l := c.newLabels(w)
 	absent := table.Absent(totals.GetLateAgents(), totals.GetFailedAgents(), totals.GetStoppedAgents())
-	l.line("session", f.GetSession()+cond(f.GetClosed(), " (closed)", "")+": "+count(totals.GetAgents(), "agent")+absent)
+	l.line("session", f.GetSession()+prompt.Either(f.GetClosed(), " (closed)", "")+": "+prompt.Count(totals.GetAgents(), "agent")+absent)
 	if found := f.GetFindings(); len(found) > 0 {
 		l.state("stuck", severities(found)+"; see "+c.command("explain"))
 		l.line("worst", found[0].GetSubject()+": "+found[0].GetSummary())
@@ -80,15 +82,15 @@ func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 		l.line("stuck", "nothing")
 	}
 	if n := totals.GetOperatorMail(); n > 0 {
-		l.line("for operators", count(n, "message")+": "+c.command("inbox --operator"))
+		l.line("for operators", prompt.Count(n, "message")+": "+c.command("inbox --operator"))
 	}
 	l.line("messages", fmt.Sprintf("%d waiting, %d claimed, %d dead", totals.GetWaiting(), totals.GetClaimed(),
 		totals.GetDead()))
 	l.line("rates", fmt.Sprintf("%.1f sent, %.1f received, %.1f acknowledged a second; %.1f changes in all sessions",
 		totals.GetSentRate(), totals.GetReceivedRate(), totals.GetProcessedRate(), totals.GetRevisionRate()))
 	l.line("work", workCounts(totals.GetWork()))
-	l.line("shared", fmt.Sprintf("%s, %s held, %d waiting for them; %s", count(totals.GetLocks(), "lock"),
-		count(totals.GetTokensHeld(), "token"), totals.GetTickets(), count(totals.GetStateKeys(), "key")))
+	l.line("shared", fmt.Sprintf("%s, %s held, %d waiting for them; %s", prompt.Count(totals.GetLocks(), "lock"),
+		prompt.Count(totals.GetTokensHeld(), "token"), totals.GetTickets(), prompt.Count(totals.GetStateKeys(), "key")))
 	l.line("time", fmt.Sprintf("%s, revision %d", c.when(f.GetTime()), f.GetRevision()))
 	l.flush()
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -108,7 +110,7 @@ func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 		[]table.Column{{Name: "MAILBOX", Min: 16}, {Name: "WAITING"}, {Name: "CLAIMED"}, {Name: "DEAD"}, {Name: "OLDEST"}},
 		func(i int) []string {
 			m := boxes[i]
-			return []string{m.GetMailbox(), number(m.GetWaiting()), number(m.GetClaimed()), upTo1000(m.GetDead()),
+			return []string{m.GetMailbox(), number(m.GetWaiting()), number(m.GetClaimed()), prompt.UpTo1000(m.GetDead()),
 				c.when(m.GetOldest())}
 		})
 	agents := f.GetAgents()
@@ -121,7 +123,7 @@ func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 		func(i int) []string {
 			a := agents[i]
 			return []string{
-				a.GetName(), a.GetRole(), a.GetState() + cond(a.GetHalted(), ", halted", ""),
+				a.GetName(), a.GetRole(), a.GetState() + prompt.Either(a.GetHalted(), ", halted", ""),
 				c.when(a.GetSilentSince()),
 				number(a.GetClaims()), number(a.GetLocks()), number(a.GetWaiting()), a.GetActivity(),
 			}

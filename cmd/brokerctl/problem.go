@@ -53,7 +53,7 @@ func (c *cli) report(ctx context.Context, cmd *cobra.Command, err error) int {
 		e.SetEscapeHTML(false)
 		_ = e.Encode(map[string]problem{"error": p}) // the exit code tells it too
 	case !ended:
-		fmt.Fprintf(c.env.Err, "brokerctl: %s\n%s", oneLine(p.text()), c.quote(p))
+		fmt.Fprintf(c.env.Err, "brokerctl: %s\n%s", prompt.OneLine(p.text()), c.quote(p))
 	}
 	return p.exit
 }
@@ -97,7 +97,7 @@ func (p problem) text() string {
 	if p.Retry == 0 {
 		return p.Message
 	}
-	return p.Message + "; try again in " + short(p.Retry)
+	return p.Message + "; try again in " + prompt.Duration(p.Retry)
 }
 
 // problem turns an error into what brokerctl reports of it.
@@ -156,7 +156,7 @@ func (c *cli) forCommandLine(s *status.Status) string {
 	}
 	hint := hints[client.Reason(s.Err())]
 	again := (&cli{global: globalOptions{addr: c.global.addr, session: c.global.session}}).again()
-	words := []string{"brokerctl", again, "SOURCE", c.sourceOfAgent(), "NAME", shellWord(client.Resource(s.Err()))}
+	words := []string{"brokerctl", again, "SOURCE", c.sourceOfAgent(), "NAME", prompt.ShellWord(client.Resource(s.Err()))}
 	if hint == "" || strings.Contains(hint, "SOURCE") && c.sourceOfAgent() == "" {
 		return text
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
 )
 
 const (
@@ -118,7 +119,7 @@ func (p *process) run(ctx context.Context) (int, error) {
 	}
 	code, how := exitOf(cmd.ProcessState)
 	if timedOut {
-		code, how = exitTimedOut, "timed out after "+short(p.timeout)
+		code, how = exitTimedOut, "timed out after "+prompt.Duration(p.timeout)
 	}
 	if code == commandDone {
 		return code, nil
@@ -246,7 +247,7 @@ func (t *tail) String() string {
 			kept = kept[1:]
 		}
 	}
-	return cond(t.cut, "…", "") + strings.ToValidUTF8(string(kept), "\ufffd")
+	return prompt.Either(t.cut, "…", "") + strings.ToValidUTF8(string(kept), "\ufffd")
 }
 
 // lockedWriter lets several commands share a writer.

@@ -26,15 +26,12 @@ func (c *cli) printPrompt(w io.Writer, r prompt.Rendered) { c.voice().Message(w,
 // received renders a message in a mailbox.
 func (c *cli) received(item *pb.InboxItem) prompt.Rendered { return c.voice().Received(item) }
 
-// advice says what a directive wants; "" for other messages.
-func advice(m *pb.Message) string { return prompt.Advice(m) }
-
 // again is how a suggested command begins: with the flags by which this run was told where and as whom it acts.
 func (c *cli) again() string {
-	s := "brokerctl" + cond(c.global.noConfig, " --no-config", "") + cond(c.global.operator, " --agent ''", "")
+	s := "brokerctl" + prompt.Either(c.global.noConfig, " --no-config", "") + prompt.Either(c.global.operator, " --agent ''", "")
 	for _, f := range [][2]string{{"--addr", c.global.addr}, {"--session", c.global.session}, {"--agent", c.global.agent}} {
 		if f[1] != "" {
-			s += " " + f[0] + " " + shellWord(f[1])
+			s += " " + f[0] + " " + prompt.ShellWord(f[1])
 		}
 	}
 	return s
@@ -50,6 +47,3 @@ func (c *cli) command(format string, args ...any) string {
 func (c *cli) also(format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
-
-// shellWord quotes an argument for a shell, where it needs that.
-func shellWord(s string) string { return prompt.ShellWord(s) }

@@ -122,7 +122,7 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	return failf(exitNothing, "nothing %s", cond(o.wait > 0, "came within "+short(o.wait), "is there"))
+	return failf(exitNothing, "nothing %s", prompt.Either(o.wait > 0, "came within "+prompt.Duration(o.wait), "is there"))
 }
 
 // inboxView lists messages in a mailbox.
@@ -156,6 +156,6 @@ func (c *cli) retryNotice(cmd *cobra.Command) client.Option {
 	w := cmd.ErrOrStderr()
 	return client.WithRetryNotice(func(err error, in time.Duration) {
 		_, text := c.explain(err)
-		fmt.Fprintf(w, "brokerctl: %s; trying again in %s\n", oneLine(text), in.Round(time.Millisecond))
+		fmt.Fprintf(w, "brokerctl: %s; trying again in %s\n", prompt.OneLine(text), in.Round(time.Millisecond))
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 // render writes a message for whoever reads w.
 func (c *cli) render(w io.Writer, r prompt.Rendered) {
-	if isPrompt(w) {
+	if prompt.ForModel(w) {
 		c.printPrompt(w, r)
 	} else {
 		c.print(w, r)
@@ -22,19 +22,19 @@ func (c *cli) render(w io.Writer, r prompt.Rendered) {
 // print writes a message for people: a head of labelled lines, the text, the payload.
 func (c *cli) print(w io.Writer, r prompt.Rendered) {
 	m := r.Message
-	fmt.Fprintf(w, "%d  %s  from %s to %s\n", m.GetRevision(), prompt.TypeOf(m, clean), clean(sender(m)),
-		clean(prompt.Receiver(m.GetTarget())))
+	fmt.Fprintf(w, "%d  %s  from %s to %s\n", m.GetRevision(), prompt.TypeOf(m, prompt.Clean), prompt.Clean(sender(m)),
+		prompt.Clean(prompt.Receiver(m.GetTarget())))
 	for _, s := range []string{m.GetSubject(), strings.Join(r.Facts, ", ")} {
 		if s != "" {
-			fmt.Fprintf(w, "  %s\n", clean(s))
+			fmt.Fprintf(w, "  %s\n", prompt.Clean(s))
 		}
 	}
 	line := func(label, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "  %-12s %s\n", label, clean(value))
+			fmt.Fprintf(w, "  %-12s %s\n", label, prompt.Clean(value))
 		}
 	}
-	line("id", cond(c.global.wide, m.GetId(), ""))
+	line("id", prompt.Either(c.global.wide, m.GetId(), ""))
 	line("sent", c.when(m.GetCreatedAt()))
 	line("priority", strconv.Itoa(int(m.GetPriority())))
 	if m.GetThreadId() != m.GetId() {
@@ -56,10 +56,10 @@ func (c *cli) print(w io.Writer, r prompt.Rendered) {
 	line("not before", c.when(m.GetNotBefore()))
 	line("ordering", m.GetOrderingKey())
 	if m.GetBody() != "" {
-		fmt.Fprintf(w, "\n%s\n", strings.TrimRight(clean(m.GetBody()), "\n"))
+		fmt.Fprintf(w, "\n%s\n", strings.TrimRight(prompt.Clean(m.GetBody()), "\n"))
 	}
 	if m.GetPayload() != "" {
-		fmt.Fprintf(w, "\n%s\n", clean(m.GetPayload()))
+		fmt.Fprintf(w, "\n%s\n", prompt.Clean(m.GetPayload()))
 	}
 }
 

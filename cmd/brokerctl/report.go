@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -259,6 +261,6 @@ func heading(w io.Writer, title string, items int, none string) {
 // more says how many items a part does not show.
 func more(w io.Writer, n int, noun string) {
 	if n > 0 {
-		fmt.Fprintf(w, "\n%s more.\n", count(n, noun))
+		fmt.Fprintf(w, "\n%s more.\n", prompt.Count(n, noun))
 	}
 }

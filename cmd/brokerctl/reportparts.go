@@ -18,7 +18,7 @@ func (r *report) writeAgents(c *cli, w io.Writer) {
 	t := newMarkdownTable("Agent", "Role", "State", "Activity", "Task", "Progress", "Seen")
 	for _, a := range r.agents.items {
 		t.row(a.GetName(), a.GetRole(), agentState(a), cmp.Or(a.GetActivity(), a.GetStatusReason()), a.GetTaskId(),
-			cond(a.GetProgress() > 0, prompt.Percent(a.GetProgress()), ""), c.when(a.GetLastSeen()))
+			prompt.Either(a.GetProgress() > 0, prompt.Percent(a.GetProgress()), ""), c.when(a.GetLastSeen()))
 	}
 	t.write(w)
 	more(w, r.agents.omitted, "agent")
@@ -28,7 +28,7 @@ func (r *report) writeTasks(c *cli, w io.Writer) {
 	heading(w, "Tasks", len(r.tasks.items), "There are no tasks.")
 	tree := newTaskTree(r.tasks.items)
 	for _, t := range tree.order {
-		facts := []string{enumOf(t.GetState())}
+		facts := []string{prompt.Enum(t.GetState())}
 		if who := prompt.TaskFor(t); who != "" {
 			facts = append(facts, who)
 		}
@@ -39,7 +39,7 @@ func (r *report) writeTasks(c *cli, w io.Writer) {
 		if detail := c.voice().TaskDetail(t); detail != "" {
 			facts = append(facts, detail)
 		}
-		fmt.Fprintf(w, "%s- [%s] **%s** %s — %s\n", strings.Repeat("  ", tree.depth[t.GetId()]), cond(done, "x", " "),
+		fmt.Fprintf(w, "%s- [%s] **%s** %s — %s\n", strings.Repeat("  ", tree.depth[t.GetId()]), prompt.Either(done, "x", " "),
 			inMarkdown(t.GetId()), inMarkdown(t.GetTitle()), inMarkdown(strings.Join(facts, ", ")))
 	}
 	more(w, r.tasks.omitted, "task")
@@ -49,7 +49,7 @@ func (r *report) writeDecisions(c *cli, w io.Writer) {
 	heading(w, "Open decisions", len(r.decisions.items), "No decision is open.")
 	t := newMarkdownTable("Decision", "Kind", "State", "Title", "Scope", "Asked by", "Decides", "Round", "Task", "Opened", "Deadline")
 	for _, d := range r.decisions.items {
-		t.row(d.GetId(), enumOf(d.GetKind()), enumOf(d.GetState()), d.GetTitle(), d.GetScope(), d.GetOpener(), decider(d),
+		t.row(d.GetId(), prompt.Enum(d.GetKind()), prompt.Enum(d.GetState()), d.GetTitle(), d.GetScope(), d.GetOpener(), decider(d),
 			fmt.Sprintf("%d of %d", d.GetRound(), d.GetMaxRounds()), d.GetTaskId(), c.when(d.GetOpenedAt()), c.when(d.GetDeadline()))
 	}
 	t.write(w)
@@ -89,9 +89,9 @@ func (r *report) writeHandoffs(c *cli, w io.Writer) {
 	heading(w, "Handoffs", len(r.handoffs.items), "There are no handoffs.")
 	t := newMarkdownTable("Handoff", "State", "Title", "From", "To", "Task", "Checked", "Created", "Settled", "By", "Notes")
 	for _, h := range r.handoffs.items {
-		t.row(h.GetId(), enumOf(h.GetState()), h.GetTitle(), h.GetFrom(), h.GetToAgent()+cond(h.GetToRole() != "", "role:"+h.GetToRole(), ""),
-			h.GetTaskId(), cond(h.GetItems() > 0, fmt.Sprintf("%d of %d", h.GetChecked(), h.GetItems()), ""),
-			c.when(h.GetCreatedAt()), c.when(h.GetSettledAt()), h.GetSettledBy(), clip(h.GetNotes(), mostText))
+		t.row(h.GetId(), prompt.Enum(h.GetState()), h.GetTitle(), h.GetFrom(), h.GetToAgent()+prompt.Either(h.GetToRole() != "", "role:"+h.GetToRole(), ""),
+			h.GetTaskId(), prompt.Either(h.GetItems() > 0, fmt.Sprintf("%d of %d", h.GetChecked(), h.GetItems()), ""),
+			c.when(h.GetCreatedAt()), c.when(h.GetSettledAt()), h.GetSettledBy(), prompt.Clip(h.GetNotes(), mostText))
 	}
 	t.write(w)
 	more(w, r.handoffs.omitted, "handoff")
@@ -101,7 +101,7 @@ func (r *report) writeVotes(c *cli, w io.Writer) {
 	heading(w, "Votes", len(r.votes.items), "There are no votes.")
 	t := newMarkdownTable("Vote", "State", "Title", "Outcome", "Tally", "Voted", "Opener", "Task", "Deadline", "Closed")
 	for _, v := range r.votes.items {
-		t.row(v.GetId(), enumOf(v.GetState()), v.GetTitle(), prompt.VoteOutcome(nil, v), tallyOf(v), fmt.Sprintf("%d of %d", v.GetBallots(), v.GetElectors()),
+		t.row(v.GetId(), prompt.Enum(v.GetState()), v.GetTitle(), prompt.VoteOutcome(nil, v), tallyOf(v), fmt.Sprintf("%d of %d", v.GetBallots(), v.GetElectors()),
 			v.GetOpener(), v.GetTaskId(), c.when(v.GetDeadline()), c.when(v.GetClosedAt()))
 	}
 	t.write(w)
@@ -120,7 +120,7 @@ func (r *report) writeDecided(c *cli, w io.Writer) {
 		if n := len(d.GetRounds()); n > 0 {
 			last = d.GetRounds()[n-1]
 		}
-		verdict := d.GetVerdict() + cond(last.GetReason() != "", ": "+clip(last.GetReason(), mostText), "")
+		verdict := d.GetVerdict() + prompt.Either(last.GetReason() != "", ": "+prompt.Clip(last.GetReason(), mostText), "")
 		lines = append(lines, line{d.GetChangedAt(), [3]string{d.GetId() + " " + d.GetTitle(), verdict, last.GetDecidedBy()}})
 	}
 	for _, m := range r.announcements {

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -219,7 +221,7 @@ func ownDecision(ctx context.Context, broker *client.Client, c *cli, request *pb
 	if err != nil {
 		return nil, err
 	}
-	opener := cond(s.agent.value == "", "system", s.agent.value)
+	opener := prompt.Either(s.agent.value == "", "system", s.agent.value)
 	page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{
 		Kind: request.GetKind(), Scope: request.GetScope(), Opener: opener, States: unfinishedDecisions, PageSize: 1,
 	})
@@ -231,14 +233,14 @@ func ownDecision(ctx context.Context, broker *client.Client, c *cli, request *pb
 
 // newVerdictCommand returns a command that gives one verdict on reviews or plans.
 func newVerdictCommand(c *cli, kind pb.DecisionKind, verdict, about, words string) *cobra.Command {
-	group := enumOf(kind)
+	group := prompt.Enum(kind)
 	var o rulingOptions
 	cmd := &cobra.Command{
 		Use:         verdict + " SCOPE|ID [TEXT...]",
 		Short:       about,
-		Long:        about + cond(verdict == "approve", ".", ".\n\nThe flags are those of brokerctl "+group+" approve."),
-		Annotations: map[string]string{flagsOf: cond(verdict == "approve", "", group+" approve")},
-		Example:     "  brokerctl --agent critic-1 " + group + " " + verdict + " login " + shellWord(words),
+		Long:        about + prompt.Either(verdict == "approve", ".", ".\n\nThe flags are those of brokerctl "+group+" approve."),
+		Annotations: map[string]string{flagsOf: prompt.Either(verdict == "approve", "", group+" approve")},
+		Example:     "  brokerctl --agent critic-1 " + group + " " + verdict + " login " + prompt.ShellWord(words),
 		Args:        atLeast("the scope or the id"),
 
 		ValidArgsFunction: c.completeArgs(false, decisionWords(kind)),

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // screenOptions say how text is laid out and coloured, and how times are written.
@@ -89,6 +90,6 @@ func (c *cli) progress(wait time.Duration, what string) (done func()) {
 	if !c.env.ErrTerminal || wait <= 0 {
 		return func() {}
 	}
-	fmt.Fprintf(c.env.Err, "waiting up to %s for %s…", short(wait), what)
+	fmt.Fprintf(c.env.Err, "waiting up to %s for %s…", prompt.Duration(wait), what)
 	return func() { fmt.Fprint(c.env.Err, "\r\x1b[K") }
 }

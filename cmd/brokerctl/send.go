@@ -220,12 +220,12 @@ func send(c *cli, cmd *cobra.Command, request *pb.SendMessagesRequest) error {
 // because they quote what others have written, such as the schema of a type.
 func (c *cli) warn(cmd *cobra.Command, warnings []string) {
 	if len(warnings) > 0 && c.forModel() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s\n%s", count(len(warnings), "warning"), prompt.Frame(
+		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s\n%s", prompt.Count(len(warnings), "warning"), prompt.Frame(
 			c.env.Mark(), "warnings of the broker, which may quote other agents", strings.Join(warnings, "\n")))
 		return
 	}
 	for _, text := range warnings {
-		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: warning: %s\n", oneLine(text))
+		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: warning: %s\n", prompt.OneLine(text))
 	}
 }
 

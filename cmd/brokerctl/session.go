@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -84,7 +86,7 @@ func (c *cli) showSession(cmd *cobra.Command, s *pb.Session) error {
 		l.line("session", s.GetName())
 		l.line("description", s.GetDescription())
 		l.line("created", c.when(s.GetCreatedAt()))
-		l.state("state", enumOf(s.GetState()))
+		l.state("state", prompt.Enum(s.GetState()))
 		l.line("closed", c.when(s.GetClosedAt()))
 		for _, setting := range settingRows(s.GetSettings()) {
 			l.line(setting.name, setting.value)
@@ -168,7 +170,7 @@ func (c *cli) sessionView() view[*pb.Session] {
 		row: func(s *pb.Session) []string {
 			set := s.GetSettings()
 			return []string{
-				s.GetName(), enumOf(s.GetState()), c.when(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
+				s.GetName(), prompt.Enum(s.GetState()), c.when(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
 				sendRate(set), s.GetDescription(),
 			}
 		},

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -73,7 +75,7 @@ it. If this is interrupted, the broker finishes it at its next start.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "deleted %s; its export is in %s, below the broker's data folder", args[0], answer.GetArchive())
+				prompt.Say(w, "deleted %s; its export is in %s, below the broker's data folder", args[0], answer.GetArchive())
 			})
 		},
 	}
@@ -218,11 +220,11 @@ func (x *exportFolder) report(c *cli, w io.Writer) error {
 		t.row(f.Name, fmt.Sprint(f.Lines), fmt.Sprint(f.Archived), fmt.Sprint(f.Bytes))
 	}
 	if contents > 0 {
-		t.row(fmt.Sprintf("%s/ (%s)", contentsFolder, count(contents, "file")), "", "", fmt.Sprint(bytes))
+		t.row(fmt.Sprintf("%s/ (%s)", contentsFolder, prompt.Count(contents, "file")), "", "", fmt.Sprint(bytes))
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	say(w, "exported %s at revision %d to %s, checksums compared", m.Session, m.Revision, x.dir)
+	prompt.Say(w, "exported %s at revision %d to %s, checksums compared", m.Session, m.Revision, x.dir)
 	return nil
 }

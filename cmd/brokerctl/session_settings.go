@@ -12,7 +12,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
+
 	sessionsettings "brokerd/internal/settings"
 )
 
@@ -112,49 +115,49 @@ func settingRows(s *pb.SessionSettings) []settingRow {
 		{"ageing", ageing(s)},
 		{"mailbox limit", mailboxLimit(s)},
 		{"max attempts", strconv.Itoa(int(s.GetMaxAttempts()))},
-		{"send rate", cond(s.GetSendRate() > 0, fmt.Sprintf("%s a second, at once %d", sendRate(s), s.GetSendBurst()), "no limit")},
+		{"send rate", prompt.Either(s.GetSendRate() > 0, fmt.Sprintf("%s a second, at once %d", sendRate(s), s.GetSendBurst()), "no limit")},
 		{"message limit", fmt.Sprintf("%d bytes", s.GetMessageLimit())},
 		{"payload limit", fmt.Sprintf("%d bytes", s.GetPayloadLimit())},
-		{"breaker", cond(s.GetBreakerFailures() > 0, fmt.Sprintf("after %d failures, for %s", s.GetBreakerFailures(), shortOf(s.GetBreakerTime())), "never")},
+		{"breaker", prompt.Either(s.GetBreakerFailures() > 0, fmt.Sprintf("after %d failures, for %s", s.GetBreakerFailures(), shortOf(s.GetBreakerTime())), "never")},
 		{"response time", shortOf(s.GetResponseTime())},
 		{"escalates to", roles(s.GetEscalateTo(), "no role")},
 		{"directors", roles(s.GetDirectors(), "operators only")},
 		{"keeps messages", kept(s.GetMessageRetention())},
 		{"keeps events", kept(s.GetEventRetention())},
 		{"keeps dead letters", kept(s.GetDeadLetterRetention())},
-		{"case in lock paths", cond(s.GetFoldCase(), "folded", "kept")},
-		{"stale tasks", cond(s.GetStaleAfter().AsDuration() > 0, "after "+shortOf(s.GetStaleAfter()), "never")},
-		{"blockers escalate", cond(s.GetBlockerEscalation().AsDuration() > 0, "after "+shortOf(s.GetBlockerEscalation()), "never")},
-		{"unknown types", enumOf(s.GetUnknownTypes())},
-		{"invalid payloads", enumOf(s.GetInvalidPayloads())},
+		{"case in lock paths", prompt.Either(s.GetFoldCase(), "folded", "kept")},
+		{"stale tasks", prompt.Either(s.GetStaleAfter().AsDuration() > 0, "after "+shortOf(s.GetStaleAfter()), "never")},
+		{"blockers escalate", prompt.Either(s.GetBlockerEscalation().AsDuration() > 0, "after "+shortOf(s.GetBlockerEscalation()), "never")},
+		{"unknown types", prompt.Enum(s.GetUnknownTypes())},
+		{"invalid payloads", prompt.Enum(s.GetInvalidPayloads())},
 		{"artifacts", fmt.Sprintf("%s each, %s", size(s.GetArtifactLimit()), artifactTotal(s))},
 	}
 }
 
 func ageing(s *pb.SessionSettings) string {
 	d := s.GetAgeing().AsDuration()
-	return cond(d > 0, short(d), "none, strict order")
+	return prompt.Either(d > 0, prompt.Duration(d), "none, strict order")
 }
 
 func artifactTotal(s *pb.SessionSettings) string {
 	n := s.GetArtifactTotalLimit()
-	return cond(n > 0, size(n)+" in all", "no limit in all")
+	return prompt.Either(n > 0, size(n)+" in all", "no limit in all")
 }
 
 func mailboxLimit(s *pb.SessionSettings) string {
 	n := s.GetMailboxLimit()
-	return cond(n > 0, strconv.FormatInt(n, 10), "none")
+	return prompt.Either(n > 0, strconv.FormatInt(n, 10), "none")
 }
 
 func sendRate(s *pb.SessionSettings) string {
 	rate := s.GetSendRate()
-	return cond(rate > 0, strconv.FormatFloat(rate, 'g', -1, 64), "none")
+	return prompt.Either(rate > 0, strconv.FormatFloat(rate, 'g', -1, 64), "none")
 }
 
 func roles(n *pb.Names, none string) string {
-	return cond(len(n.GetNames()) > 0, strings.Join(n.GetNames(), ", "), none)
+	return prompt.Either(len(n.GetNames()) > 0, strings.Join(n.GetNames(), ", "), none)
 }
 
 func kept(d *durationpb.Duration) string {
-	return cond(d.AsDuration() > 0, shortOf(d), "without limit")
+	return prompt.Either(d.AsDuration() > 0, shortOf(d), "without limit")
 }

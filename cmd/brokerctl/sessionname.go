@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"brokerd/cmd/brokerctl/harness"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -47,7 +49,7 @@ func (c *cli) shellOffer() *pb.NoticeOffer {
 	if c.prompt != nil {
 		mark = c.prompt.Mark()
 	}
-	return &pb.NoticeOffer{Way: pb.OfferWay_OFFER_WAY_SHELL, Harness: clip(oneLine(one.ID), 128), Mark: mark}
+	return &pb.NoticeOffer{Way: pb.OfferWay_OFFER_WAY_SHELL, Harness: prompt.Clip(prompt.OneLine(one.ID), 128), Mark: mark}
 }
 
 // brokerOf tells which sessions exclude each other's names: those of one broker and session.

@@ -7,6 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/internal/prompt"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -37,7 +40,7 @@ Exit code 6: the claim expired and another consumer has claimed the message.
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "acked %s", strings.Join(answer.GetAcked(), ", "))
+				prompt.Say(w, "acked %s", strings.Join(answer.GetAcked(), ", "))
 			})
 		},
 	}
@@ -89,7 +92,7 @@ func (o *nackOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	for _, id := range orOnly(args) {
 		nack := &pb.Nack{ClaimId: id, Fatal: o.fatal, Error: fault}
 		if d := ifSet(cmd, "delay", o.delay); d != nil {
-			nack.Delay = always(*d)
+			nack.Delay = durationpb.New(*d)
 		}
 		request.Nacks = append(request.Nacks, nack)
 	}
@@ -103,12 +106,12 @@ func (o *nackOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	return c.show(cmd, answer, func(w io.Writer) {
 		for _, outcome := range answer.GetOutcomes() {
-			state := enumOf(outcome.GetState())
+			state := prompt.Enum(outcome.GetState())
 			if outcome.GetState() == pb.DeliveryState_DELIVERY_STATE_DEAD {
 				state = "now a dead letter"
 			}
-			due := cond(outcome.GetDueAt() != nil, ", again "+c.when(outcome.GetDueAt()), "")
-			say(w, "nacked %s: %s%s", outcome.GetClaimId(), state, due)
+			due := prompt.Either(outcome.GetDueAt() != nil, ", again "+c.when(outcome.GetDueAt()), "")
+			prompt.Say(w, "nacked %s: %s%s", outcome.GetClaimId(), state, due)
 		}
 	})
 }
@@ -137,7 +140,7 @@ func newExtendCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "extended %s%s", strings.Join(answer.GetClaimIds(), ", "), cond(claimFor > 0, " by "+short(claimFor), ""))
+				prompt.Say(w, "extended %s%s", strings.Join(answer.GetClaimIds(), ", "), prompt.Either(claimFor > 0, " by "+prompt.Duration(claimFor), ""))
 			})
 		},
 	}
@@ -166,7 +169,7 @@ code 6: the claim is lost.
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "released %s", strings.Join(answer.GetReleased(), ", "))
+				prompt.Say(w, "released %s", strings.Join(answer.GetReleased(), ", "))
 			})
 		},
 	}

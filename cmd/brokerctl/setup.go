@@ -13,6 +13,7 @@ import (
 
 	"brokerd/cmd/brokerctl/setup"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // setupOptions are the options of setup.
@@ -136,7 +137,7 @@ func (o *setupOptions) list(c *cli, cmd *cobra.Command) error {
 	return t.flush()
 }
 
-func yesNo(b bool) string { return cond(b, "yes", "no") }
+func yesNo(b bool) string { return prompt.Either(b, "yes", "no") }
 
 // setupChange is what setup does with a file. It is part of the JSON output.
 type setupChange struct {
@@ -226,7 +227,7 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 	}
 	if conflicts > 0 {
 		return failf(exitConflict, "%s: setup kept the other values; "+
-			"remove them by hand and run setup again to get those of setup", count(conflicts, "conflict"))
+			"remove them by hand and run setup again to get those of setup", prompt.Count(conflicts, "conflict"))
 	}
 	return nil
 }
@@ -334,7 +335,7 @@ func (o *setupOptions) sharedWith(c *cli, v setup.Vendor, f setup.File, path str
 	for _, other := range setup.Vendors(setup.Options{}) {
 		reads := false
 		for _, g := range other.Files {
-			reads = reads || g.Shared() && path == cond(o.user, g.User, g.Path)
+			reads = reads || g.Shared() && path == prompt.Either(o.user, g.User, g.Path)
 		}
 		if !reads || other.Name == v.Name {
 			continue
@@ -369,7 +370,7 @@ func (o *setupOptions) next(c *cli, v setup.Vendor, done setupDone) []string {
 		next = append(next, o.nextOfTeam(c, v, done.Agent)...)
 	case len(s.unchosen) > 0:
 		next = append(next, fmt.Sprintf("name the agent, since this folder has several (%s): brokerctl setup %s --agent NAME",
-			names(s.unchosen, len(s.unchosen)), v.Name))
+			prompt.Names(s.unchosen, len(s.unchosen)), v.Name))
 	default:
 		next = append(next, "name the agent of each project, or its hooks only warn: brokerctl init --agent NAME --role ROLE")
 	}
@@ -384,7 +385,7 @@ func (o *setupOptions) nextOfTeam(c *cli, v setup.Vendor, agent string) (next []
 	}
 	all := file.names()
 	next = append(next, fmt.Sprintf("in a shell, choose the agent, since this folder has several (%s): export BROKERD_AGENT=NAME",
-		names(all, len(all))))
+		prompt.Names(all, len(all))))
 	for _, other := range setup.Vendors(setup.Options{}) {
 		used, err := o.isSetUp(c, other)
 		if name, unnamed := o.agentOf(c, other); err == nil && unnamed == nil && used && name == "" && other.Name != v.Name {
@@ -397,8 +398,8 @@ func (o *setupOptions) nextOfTeam(c *cli, v setup.Vendor, agent string) (next []
 
 // wake returns the ways to wake an idle agent of this vendor, in the order in which they are tried.
 func (o *setupOptions) wake(v setup.Vendor, agent string) []string {
-	run := "brokerctl agent run --agent " + shellWord(cmp.Or(agent, "NAME"))
-	ways := []string{run + " --pty -- " + v.Programs[0], run + " --wake " + shellWord(v.Once+` "run brokerctl next"`)}
+	run := "brokerctl agent run --agent " + prompt.ShellWord(cmp.Or(agent, "NAME"))
+	ways := []string{run + " --pty -- " + v.Programs[0], run + " --wake " + prompt.ShellWord(v.Once+` "run brokerctl next"`)}
 	if o.unattended && !v.Patient {
 		ways = slices.Insert(ways, 0, "the hook "+v.Hook+" (applies now): it waits up to 10 minutes for the next message")
 	}
@@ -410,13 +411,13 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 		return cmp.Or(err, c.showValue(cmd, done, ""))
 	}
 	out := cmd.OutOrStdout()
-	preview := cond(o.dryRun, ": what it would do; nothing is written", "")
-	fmt.Fprintf(out, "%s in %s%s\n", v.Title, clean(done.Folder), preview)
+	preview := prompt.Either(o.dryRun, ": what it would do; nothing is written", "")
+	fmt.Fprintf(out, "%s in %s%s\n", v.Title, prompt.Clean(done.Folder), preview)
 	for _, change := range done.Changes {
-		will := cond(o.dryRun && change.Action != "unchanged" && change.Action != "conflict", "would be ", "")
+		will := prompt.Either(o.dryRun && change.Action != "unchanged" && change.Action != "conflict", "would be ", "")
 		fmt.Fprintf(out, "  %-9s  %s (%s)\n", will+change.Action, change.Path, change.What)
 		for _, conflict := range change.Conflicts {
-			fmt.Fprintf(out, "             kept: %s\n", clean(conflict))
+			fmt.Fprintf(out, "             kept: %s\n", prompt.Clean(conflict))
 		}
 	}
 	for _, change := range done.Changes {
@@ -428,10 +429,10 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 		fmt.Fprintln(out, "Next: "+next)
 	}
 	c.showChecks(out, done.Checks)
-	how := cond(v.Woken, "Mail wakes the agent while its session is idle. Without a session:\n",
+	how := prompt.Either(v.Woken, "Mail wakes the agent while its session is idle. Without a session:\n",
 		"To wake the agent while it is idle:\n")
 	for i, way := range done.Wake {
-		fmt.Fprintf(out, "%s  %d. %s\n", cond(i == 0, how, ""), i+1, way)
+		fmt.Fprintf(out, "%s  %d. %s\n", prompt.Either(i == 0, how, ""), i+1, way)
 	}
 	return nil
 }
@@ -447,7 +448,7 @@ func (c *cli) diffLine(line string) string {
 	case strings.HasPrefix(line, "@@"):
 		color = "36"
 	}
-	if line = clean(line); color == "" || !c.screen().Color {
+	if line = prompt.Clean(line); color == "" || !c.screen().Color {
 		return line
 	}
 	return "\x1b[" + color + "m" + line + "\x1b[0m"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/prompt"
 )
 
 // setupHead is the comment in a configFile that setup has created.
@@ -95,7 +96,7 @@ func nameOfFolder(ctx context.Context, c *cli, dir string) string {
 	}
 	for _, free := range numbered(name) {
 		if taken, err := takenElsewhere(ctx, broker, free, dir); err != nil || !taken {
-			return cond(err == nil, free, name)
+			return prompt.Either(err == nil, free, name)
 		}
 	}
 	return name

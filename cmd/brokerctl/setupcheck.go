@@ -16,6 +16,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -61,7 +63,7 @@ func (o *setupOptions) checkOnly(c *cli, cmd *cobra.Command, v setup.Vendor) err
 		}
 	}
 	if failed > 0 {
-		return failf(exitError, "%s of %d failed", count(failed, "check"), len(done.Checks))
+		return failf(exitError, "%s of %d failed", prompt.Count(failed, "check"), len(done.Checks))
 	}
 	return nil
 }
@@ -116,7 +118,7 @@ func nameCheck(ctx context.Context, c *cli, broker *client.Client, agent string)
 		return check(false, "cannot be checked: %s", text)
 	}
 	if elsewhere {
-		return check(false, "is the name of an agent in another folder (brokerctl agent get %s): choose another name", shellWord(agent))
+		return check(false, "is the name of an agent in another folder (brokerctl agent get %s): choose another name", prompt.ShellWord(agent))
 	}
 	known, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: agent})
 	switch a := known.GetAgent(); {
@@ -126,7 +128,7 @@ func nameCheck(ctx context.Context, c *cli, broker *client.Client, agent string)
 		_, text := c.explain(err)
 		return check(false, "cannot be checked: %s", text)
 	default:
-		return check(true, "is registered%s", cond(a.GetRole() != "", " as "+a.GetRole(), ""))
+		return check(true, "is registered%s", prompt.Either(a.GetRole() != "", " as "+a.GetRole(), ""))
 	}
 }
 
@@ -148,7 +150,7 @@ func (o *setupOptions) checkHooks(ctx context.Context, c *cli, v setup.Vendor, a
 	hook.Stdin = strings.NewReader(`{"hook_event_name":"` + hookCheck + `"}`)
 	hook.Env, hook.Dir, hook.Stderr = c.env.Variables, c.env.childDir(), &errs
 	err = hook.Run()
-	if text := oneLine(strings.TrimSpace(errs.String())); err != nil || text != "" {
+	if text := prompt.OneLine(strings.TrimSpace(errs.String())); err != nil || text != "" {
 		return setupCheck{"hooks", false, "brokerctl " + strings.Join(args, " ") + ": " + cmp.Or(text, fmt.Sprint(err))}
 	}
 	return setupCheck{"hooks", true, "brokerctl " + strings.Join(args, " ") + " answers"}
@@ -156,6 +158,6 @@ func (o *setupOptions) checkHooks(ctx context.Context, c *cli, v setup.Vendor, a
 
 func (c *cli) showChecks(out io.Writer, checks []setupCheck) {
 	for _, check := range checks {
-		fmt.Fprintf(out, "  %-9s  %s: %s\n", cond(check.OK, "ok", "not ok"), check.What, clean(check.Text))
+		fmt.Fprintf(out, "  %-9s  %s: %s\n", prompt.Either(check.OK, "ok", "not ok"), check.What, prompt.Clean(check.Text))
 	}
 }

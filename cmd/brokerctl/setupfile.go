@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/prompt"
 )
 
 // newSetupChange reads a file below the folder base. Its change is none yet.
@@ -47,7 +48,7 @@ func (s *setupChange) read() error {
 func (s *setupChange) finish() error {
 	switch {
 	case s.after == s.before:
-		s.Action = cond(len(s.Conflicts) > 0, "conflict", "unchanged")
+		s.Action = prompt.Either(len(s.Conflicts) > 0, "conflict", "unchanged")
 		return nil
 	case !s.before.Exists:
 		s.Action = "created"

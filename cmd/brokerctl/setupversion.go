@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"brokerd/cmd/brokerctl/setup"
+	"brokerd/internal/prompt"
 )
 
 // wakes reports whether the installed program of a coding agent has hooks that wake it. An older one would run
@@ -32,7 +33,7 @@ func (o *setupOptions) version(c *cli, v setup.Vendor) string {
 		cmd := exec.CommandContext(ctx, program, "--version")
 		cmd.Env, cmd.Dir = c.env.Variables, c.env.Dir
 		out, err := cmd.Output()
-		said = cond(err == nil, string(out), "unknown")
+		said = prompt.Either(err == nil, string(out), "unknown")
 	}
 	if o.versions == nil {
 		o.versions = map[string]string{}
@@ -73,7 +74,7 @@ func (o *setupOptions) checkProgram(c *cli, v setup.Vendor) []setupCheck {
 	default:
 		text += " was not tested; with " + tested
 	}
-	text += ": mail arrives " + cond(o.wakes(c, v), v.Idle+", ", "") + "in a turn, and without a screen (" + v.Once + ")"
+	text += ": mail arrives " + prompt.Either(o.wakes(c, v), v.Idle+", ", "") + "in a turn, and without a screen (" + v.Once + ")"
 	switch {
 	case v.Idle == "":
 		text += "; nothing wakes an idle session, and its user's next prompt brings mail"

@@ -104,7 +104,7 @@ revision, author and times.`,
 			if format == formatJSON && !full {
 				return writeStateValue(cmd.OutOrStdout(), answer)
 			}
-			return c.show(cmd, answer, func(w io.Writer) { c.voice().State(w, answer, isPrompt(w)) })
+			return c.show(cmd, answer, func(w io.Writer) { c.voice().State(w, answer, prompt.ForModel(w)) })
 		},
 	}
 	addNamespace(cmd.Flags(), &request.Namespace)
@@ -195,7 +195,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer.GetEntry(), func(w io.Writer) {
 				e := answer.GetEntry()
-				say(w, "put %s, version %d, revision %d", prompt.KeyName(e), e.GetVersion(), e.GetRevision())
+				prompt.Say(w, "put %s, version %d, revision %d", prompt.KeyName(e), e.GetVersion(), e.GetRevision())
 			})
 		},
 	}
@@ -240,7 +240,7 @@ Agents that subscribe to the channel event/context_updated receive a message.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "added entry %d to %s, revision %d", answer.GetNumber(), prompt.KeyName(answer.GetEntry()), answer.GetEntry().GetRevision())
+				prompt.Say(w, "added entry %d to %s, revision %d", answer.GetNumber(), prompt.KeyName(answer.GetEntry()), answer.GetEntry().GetRevision())
 			})
 		},
 	}
@@ -272,9 +272,9 @@ func newStateDeleteCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				if answer.GetDeleted() {
-					say(w, "deleted %s, revision %d", oneLine(args[0]), answer.GetRevision())
+					prompt.Say(w, "deleted %s, revision %d", prompt.OneLine(args[0]), answer.GetRevision())
 				} else {
-					say(w, "%s was not there", oneLine(args[0]))
+					prompt.Say(w, "%s was not there", prompt.OneLine(args[0]))
 				}
 			})
 		},

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/internal/prompt"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -88,7 +91,7 @@ func newStateTransactCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "made %s, revision %d", count(len(answer.GetEntries()), "change"), answer.GetRevision())
+				prompt.Say(w, "made %s, revision %d", prompt.Count(len(answer.GetEntries()), "change"), answer.GetRevision())
 			})
 		},
 	}
@@ -137,7 +140,7 @@ func (p *transactionPut) request() (*pb.PutStateRequest, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ttl: %w", err)
 		}
-		put.Ttl = always(ttl)
+		put.Ttl = durationpb.New(ttl)
 	}
 	if p.Value == nil {
 		return nil, errors.New("it has no value")

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -66,8 +68,8 @@ const (
 func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Finding) {
 	l := c.newLabels(w)
 	clipped := func(format string, args ...any) string {
-		text := oneLine(fmt.Sprintf(format, args...))
-		if screen := c.screen(); !isPrompt(w) && screen.Width > 0 && !screen.Wide {
+		text := prompt.OneLine(fmt.Sprintf(format, args...))
+		if screen := c.screen(); !prompt.ForModel(w) && screen.Width > 0 && !screen.Wide {
 			text = table.Clip(text, max(screen.Width-screenLabel, 1))
 		}
 		return text
@@ -78,7 +80,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		l.state("damaged", "the database is damaged and nothing is written: stop the broker and run brokerd check")
 		fact("damage", "%s", s.GetDamage())
 	case len(stuck) == 0:
-		fact("stuck", "nothing%s", cond(s.GetAgent() != "", " that concerns "+s.GetAgent(), ""))
+		fact("stuck", "nothing%s", prompt.Either(s.GetAgent() != "", " that concerns "+s.GetAgent(), ""))
 	default:
 		l.state("stuck", clipped("%s; see %s", severities(stuck), c.command("explain")))
 		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())
@@ -97,37 +99,37 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 	}
 	shown := s.GetMailboxes()
 	apart(w)
-	if !isPrompt(w) {
+	if !prompt.ForModel(w) {
 		shown = shown[:min(len(shown), screenBoxLines)]
 	}
 	t := c.newTable(w, table.Column{Name: "MAILBOX", Min: 16}, table.Column{Name: "WAITING"}, table.Column{Name: "CLAIMED"}, table.Column{Name: "DEAD"})
 	for _, m := range shown {
-		t.row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), upTo1000(m.GetDead()))
+		t.row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), prompt.UpTo1000(m.GetDead()))
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 }
 
 // agentFacts prints the facts about one agent.
 func (c *cli) agentFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
-	fact("agent", "%s%s, in session %s", s.GetAgent(), cond(s.GetRole() != "", ", role "+s.GetRole(), ""), s.GetSession())
+	fact("agent", "%s%s, in session %s", s.GetAgent(), prompt.Either(s.GetRole() != "", ", role "+s.GetRole(), ""), s.GetSession())
 	fact("messages", "%d waiting, %d claimed by this agent, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("work", "%s", workCounts(s.GetWork()))
-	fact("holds", "%s and %s; waits for %d more", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets())
+	fact("holds", "%s and %s; waits for %d more", prompt.Count(s.GetLocks(), "lock"), prompt.Count(s.GetTokensHeld(), "token"), s.GetTickets())
 	fact("questions", "%d to answer, %d without an answer yet", s.GetToAnswer(), s.GetAsked())
 }
 
 // brokerFacts prints the facts about the session and the broker.
 func (c *cli) brokerFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
 	absent := table.Absent(s.GetLateAgents(), s.GetFailedAgents(), s.GetStoppedAgents())
-	fact("session", "%s: %s%s", s.GetSession(), count(s.GetAgents(), "agent"), absent)
+	fact("session", "%s: %s%s", s.GetSession(), prompt.Count(s.GetAgents(), "agent"), absent)
 	if n := s.GetOperatorMail(); n > 0 {
-		fact("for operators", "%s: %s", count(n, "message"), c.command("inbox --operator"))
+		fact("for operators", "%s: %s", prompt.Count(n, "message"), c.command("inbox --operator"))
 	}
 	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("work", "%s", workCounts(s.GetWork()))
-	fact("shared", "%s, %s held, %d waiting for them; %s", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets(), count(s.GetStateKeys(), "key"))
+	fact("shared", "%s, %s held, %d waiting for them; %s", prompt.Count(s.GetLocks(), "lock"), prompt.Count(s.GetTokensHeld(), "token"), s.GetTickets(), prompt.Count(s.GetStateKeys(), "key"))
 	fact("broker", "brokerd %s, started %s, revision %d", s.GetVersion(), c.when(s.GetStartedAt()), s.GetRevision())
-	fact("in use", "%s, %s%s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream"), memory(s))
+	fact("in use", "%s, %s%s", prompt.Count(s.GetSessions(), "session"), prompt.Count(s.GetStreams(), "open stream"), memory(s))
 	fact("commits", "%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond))
 	fact("data", "%s + %s journal, sync %s, in %s", size(s.GetDatabaseBytes()), size(s.GetWalBytes()), s.GetSync(), s.GetDataDir())
 	if s.GetWalLeftOut() > 0 {
@@ -155,7 +157,7 @@ func severities(all []*pb.Finding) string {
 			}
 		}
 		if n > 0 {
-			parts = append(parts, count(n, enumOf(severity)))
+			parts = append(parts, prompt.Count(n, prompt.Enum(severity)))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -198,8 +200,8 @@ what the agent holds.`,
 			text := "no agent, as operator (" + origin(s.agent, "no agent named") + "), " + where
 			if a.GetIncarnation() > 0 {
 				text = fmt.Sprintf("%s (%s), %sincarnation %d, %s: %s unread, %s to claim", a.GetName(), origin(s.agent, "credential"),
-					cond(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where,
-					upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()))
+					prompt.Either(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where,
+					prompt.UpTo1000(answer.GetUnread()), prompt.UpTo1000(answer.GetClaimable()))
 				lines := append([]string{text, "state: " + agentState(a)}, c.holdingLines(answer.GetHoldings())...)
 				text = strings.Join(lines, "\n")
 			}
@@ -214,7 +216,7 @@ what the agent holds.`,
 			return c.showValue(cmd, identity{
 				Addr: broker.Address(), Session: session.GetSession().GetName(), Agent: optional(a.GetName()), Role: a.GetRole(),
 				Incarnation: a.GetIncarnation(), Unread: answer.GetUnread(), Claimable: answer.GetClaimable(),
-				Fence: fence, Health: optional(enumOf(a.GetHealth())), Held: held.Bytes(),
+				Fence: fence, Health: optional(prompt.Enum(a.GetHealth())), Held: held.Bytes(),
 				AddrFrom: s.addr.from, SessionFrom: s.session.from, AgentFrom: s.agent.from,
 			}, text)
 		},

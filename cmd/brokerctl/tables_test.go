@@ -208,7 +208,7 @@ func TestTables_LookAsInTheGoldenFiles(t *testing.T) {
 				apptest.NoError(t, shown.print(c, cmd, &out))
 				fmt.Fprintln(&out)
 			}
-			golden(t, fmt.Sprintf("tables-%d%s.txt", columns, cond(color == "always", "-color", "")), out.String())
+			golden(t, fmt.Sprintf("tables-%d%s.txt", columns, prompt.Either(color == "always", "-color", "")), out.String())
 			plain := strings.NewReplacer("\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "").Replace(out.String())
 			for line := range strings.Lines(plain) {
 				if n := table.Width(strings.TrimSuffix(line, "\n")); n > columns && !strings.Contains(line, ", attempt ") {

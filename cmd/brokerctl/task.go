@@ -47,7 +47,7 @@ func heldTaskWords(ctx context.Context, broker *client.Client) ([]string, error)
 func describeTasks(tasks []*pb.Task) []string {
 	var words []string
 	for _, t := range tasks {
-		words = append(words, fmt.Sprintf("%s\t%s: %s", t.GetId(), enumOf(t.GetState()), clip(t.GetTitle(), 60)))
+		words = append(words, fmt.Sprintf("%s\t%s: %s", t.GetId(), prompt.Enum(t.GetState()), prompt.Clip(t.GetTitle(), 60)))
 	}
 	return words
 }
@@ -84,7 +84,7 @@ func heldTask(ctx context.Context, broker *client.Client, args []string) (string
 	case 1:
 		return ids[0], nil
 	}
-	return "", usagef("agent %q holds %d tasks; name one of %s", agent, len(ids), names(ids, len(ids)))
+	return "", usagef("agent %q holds %d tasks; name one of %s", agent, len(ids), prompt.Names(ids, len(ids)))
 }
 
 func newTaskGetCommand(c *cli) *cobra.Command {
@@ -125,16 +125,16 @@ func (c *cli) printTask(w io.Writer, answer *pb.GetTaskResponse) {
 		l.line("task", t.GetId())
 		l.line("title", t.GetTitle())
 		detail := c.voice().TaskDetail(t)
-		l.state("state", enumOf(t.GetState())+cond(detail != "", ", "+detail, ""))
+		l.state("state", prompt.Enum(t.GetState())+prompt.Either(detail != "", ", "+detail, ""))
 		l.line("for", prompt.TaskFor(t))
 		l.line("capabilities", strings.Join(t.GetCapabilities(), ", "))
 		l.line("priority", strconv.Itoa(int(t.GetPriority())))
 		l.line("labels", prompt.Labels(t.GetLabels()))
 		l.line("part of", t.GetParent())
-		l.line("attempts", cond(t.GetAttempts() > 0, fmt.Sprintf("%d of %d failed", t.GetAttempts(), t.GetMaxAttempts()), ""))
-		l.line("progress", cond(t.GetProgress() > 0, prompt.Percent(t.GetProgress()), ""))
-		l.line("note", cond(t.GetNote() != detail, t.GetNote(), ""))
-		l.line("fence", cond(t.GetFence() > 0, strconv.FormatInt(t.GetFence(), 10), ""))
+		l.line("attempts", prompt.Either(t.GetAttempts() > 0, fmt.Sprintf("%d of %d failed", t.GetAttempts(), t.GetMaxAttempts()), ""))
+		l.line("progress", prompt.Either(t.GetProgress() > 0, prompt.Percent(t.GetProgress()), ""))
+		l.line("note", prompt.Either(t.GetNote() != detail, t.GetNote(), ""))
+		l.line("fence", prompt.Either(t.GetFence() > 0, strconv.FormatInt(t.GetFence(), 10), ""))
 		l.line("artifacts", strings.Join(t.GetArtifacts(), ", "))
 		l.line("created", c.when(t.GetCreatedAt())+" by "+t.GetCreator())
 		l.line("claimed", c.when(t.GetClaimedAt()))
@@ -159,13 +159,13 @@ func (c *cli) printTask(w io.Writer, answer *pb.GetTaskResponse) {
 	briefs("dependent", answer.GetDependents())
 	briefs("subtask", answer.GetSubtasks())
 	for _, r := range answer.GetReferences() {
-		l.line(r.GetKind(), c.shortID(r.GetId(), r.GetRevision())+cond(r.GetTitle() != "", ": "+r.GetTitle(), ""))
+		l.line(r.GetKind(), c.shortID(r.GetId(), r.GetRevision())+prompt.Either(r.GetTitle() != "", ": "+r.GetTitle(), ""))
 	}
 	l.flush()
 	for _, text := range []string{t.GetDescription(), t.GetResult()} {
 		if text != "" {
 			apart(w)
-			fmt.Fprintln(w, strings.TrimRight(clean(text), "\n"))
+			fmt.Fprintln(w, strings.TrimRight(prompt.Clean(text), "\n"))
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -87,7 +89,7 @@ func (o *taskClaimOptions) run(c *cli, cmd *cobra.Command, args []string) error 
 // printClaimedTask writes a claimed task with the commands that settle it.
 func (c *cli) printClaimedTask(w io.Writer, answer *pb.ClaimTaskResponse) {
 	t := answer.GetTask()
-	if !isPrompt(w) {
+	if !prompt.ForModel(w) {
 		c.printTask(w, &pb.GetTaskResponse{Task: t, History: answer.GetHistory()})
 		fmt.Fprintf(w, "\nnext: %s\n", c.voice().AfterTask(t))
 		return

@@ -6,6 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/internal/prompt"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -89,7 +92,7 @@ func newTaskCreateCommand(c *cli) *cobra.Command {
 			c.warn(cmd, answer.GetWarnings())
 			return c.show(cmd, answer, func(w io.Writer) {
 				for _, b := range answer.GetTasks() {
-					say(w, "created %s, %s", oneLine(b.GetId()), enumOf(b.GetState()))
+					prompt.Say(w, "created %s, %s", prompt.OneLine(b.GetId()), prompt.Enum(b.GetState()))
 				}
 			})
 		},
@@ -118,7 +121,7 @@ func (o *taskCreateOptions) describe(c *cli, cmd *cobra.Command, t *pb.NewTask, 
 		return err
 	}
 	if cmd.Flags().Changed("stale-after") {
-		t.StaleAfter = always(o.staleAfter)
+		t.StaleAfter = durationpb.New(o.staleAfter)
 	}
 	t.Labels, err = parseLabels(o.labels)
 	return err

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -41,7 +43,7 @@ func (o *taskListOptions) AddFlags(f *pflag.FlagSet, r *pb.ListTasksRequest) {
 }
 
 // taskStates are the names of the states.
-var taskStates = enumNames(pb.TaskState(0).Descriptor())
+var taskStates = jsonform.EnumNames(pb.TaskState(0).Descriptor())
 
 func newTaskListCommand(c *cli) *cobra.Command {
 	o := &taskListOptions{}
@@ -105,16 +107,16 @@ func (c *cli) taskView(depth map[string]int) view[*pb.Task] {
 		row: func(t *pb.Task) []string {
 			indent := strings.Repeat("  ", depth[t.GetId()])
 			return []string{
-				indent + t.GetId(), enumOf(t.GetState()), prompt.TaskFor(t), strconv.Itoa(int(t.GetPriority())),
-				cond(t.GetAttempts() > 0, fmt.Sprintf("%d of %d", t.GetAttempts(), t.GetMaxAttempts()), ""),
-				cond(t.GetProgress() > 0 && t.GetState() != pb.TaskState_TASK_STATE_DONE, prompt.Percent(t.GetProgress()), ""),
+				indent + t.GetId(), prompt.Enum(t.GetState()), prompt.TaskFor(t), strconv.Itoa(int(t.GetPriority())),
+				prompt.Either(t.GetAttempts() > 0, fmt.Sprintf("%d of %d", t.GetAttempts(), t.GetMaxAttempts()), ""),
+				prompt.Either(t.GetProgress() > 0 && t.GetState() != pb.TaskState_TASK_STATE_DONE, prompt.Percent(t.GetProgress()), ""),
 				strings.Join(t.GetDependsOn(), ", "), t.GetTitle(), c.voice().TaskDetail(t),
 			}
 		},
 		prompt: func(w io.Writer, t *pb.Task) {
 			who, detail := prompt.TaskFor(t), c.voice().TaskDetail(t)
-			fmt.Fprintf(w, "%s%s %s%s: %s%s\n", strings.Repeat("  ", depth[t.GetId()]), oneLine(t.GetId()), enumOf(t.GetState()),
-				cond(who != "", ", "+oneLine(who), ""), oneLine(t.GetTitle()), cond(detail != "", " ("+oneLine(detail)+")", ""))
+			fmt.Fprintf(w, "%s%s %s%s: %s%s\n", strings.Repeat("  ", depth[t.GetId()]), prompt.OneLine(t.GetId()), prompt.Enum(t.GetState()),
+				prompt.Either(who != "", ", "+prompt.OneLine(who), ""), prompt.OneLine(t.GetTitle()), prompt.Either(detail != "", " ("+prompt.OneLine(detail)+")", ""))
 		},
 		none: "no tasks",
 	}
@@ -226,10 +228,10 @@ refuses to wait for a task that depends on one which the agent holds.`,
 			}
 			err = c.show(cmd, answer, func(w io.Writer) {
 				for _, b := range answer.GetTasks() {
-					fmt.Fprintln(w, oneLine(prompt.TaskBrief(b)))
+					fmt.Fprintln(w, prompt.OneLine(prompt.TaskBrief(b)))
 				}
 				for _, agent := range answer.GetCompletedAgents() {
-					say(w, "%s has reported completed", oneLine(agent))
+					prompt.Say(w, "%s has reported completed", prompt.OneLine(agent))
 				}
 			})
 			switch {
@@ -239,7 +241,7 @@ refuses to wait for a task that depends on one which the agent holds.`,
 				again := c.command("task wait %s --after %d", strings.Join(args, " "), answer.GetRevision())
 				return failf(exitConflict, "%s; %s continues to wait", prompt.Attention(answer), again)
 			case answer.GetOutcome() != pb.WaitOutcome_WAIT_OUTCOME_DONE:
-				return failf(exitNothing, "not done within %s", short(o.wait))
+				return failf(exitNothing, "not done within %s", prompt.Duration(o.wait))
 			}
 			return nil
 		},

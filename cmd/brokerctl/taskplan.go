@@ -16,9 +16,12 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	"brokerd/cmd/internal/exitcode"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -75,7 +78,7 @@ func (c *cli) readPlan(cmd *cobra.Command, name string) (plan, error) {
 		return p, usagef("%s must have the key tasks with a list of tasks at the top; see %s --help", p.name, cmd.CommandPath())
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return p, usagef("%s: %s", p.name, strings.TrimPrefix(oneLine(err.Error()), "yaml: "))
+		return p, usagef("%s: %s", p.name, strings.TrimPrefix(prompt.OneLine(err.Error()), "yaml: "))
 	}
 	for key, node := range file {
 		if key != "tasks" {
@@ -134,7 +137,7 @@ func parsePlanTask(node *yaml.Node) (*pb.NewTask, error) {
 		if err != nil {
 			return created, fmt.Errorf("stale_after: %w", err)
 		}
-		created.StaleAfter = always(stale)
+		created.StaleAfter = durationpb.New(stale)
 	}
 	return created, nil
 }
@@ -142,7 +145,7 @@ func parsePlanTask(node *yaml.Node) (*pb.NewTask, error) {
 // place names a task of the plan.
 func (p *plan) place(i int) string {
 	id := p.tasks[i].GetId()
-	return fmt.Sprintf("%s, line %d: task %d%s", p.name, p.lines[i], i+1, cond(id != "", " ("+id+")", ""))
+	return fmt.Sprintf("%s, line %d: task %d%s", p.name, p.lines[i], i+1, prompt.Either(id != "", " ("+id+")", ""))
 }
 
 // leadingLine matches the line at the beginning of an error about an entry.
@@ -189,7 +192,7 @@ func (p *plan) culprit(s *status.Status) int {
 		case *errdetails.ErrorInfo:
 			id, _, _ = strings.Cut(d.GetMetadata()["cycle"], " → ")
 		case *errdetails.ResourceInfo:
-			assignee = cond(d.GetResourceType() == "agent", d.GetResourceName(), "")
+			assignee = prompt.Either(d.GetResourceType() == "agent", d.GetResourceName(), "")
 		}
 	}
 	return slices.IndexFunc(p.tasks, func(t *pb.NewTask) bool {

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -40,7 +42,7 @@ func (c *cli) onHeldTask(cmd *cobra.Command, change heldChange) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.show(cmd, answer, func(w io.Writer) { say(w, "%s", oneLine(text)) })
+		return c.show(cmd, answer, func(w io.Writer) { prompt.Say(w, "%s", prompt.OneLine(text)) })
 	}
 	return cmd
 }
@@ -155,7 +157,7 @@ func newTaskCompleteCommand(c *cli) *cobra.Command {
 		for _, b := range answer.GetReady() {
 			ready = append(ready, b.GetId())
 		}
-		next := cond(len(ready) > 0, "; now ready: "+names(ready, len(ready)), "")
+		next := prompt.Either(len(ready) > 0, "; now ready: "+prompt.Names(ready, len(ready)), "")
 		return answer, "completed " + answer.GetTask().GetId() + next, err
 	})
 }
@@ -182,8 +184,8 @@ the task is failed, until task retry.`,
 		}
 		answer, err := broker.Tasks().FailTask(ctx, request)
 		b := answer.GetTask()
-		s := fmt.Sprintf("failed %s, attempt %d: %s", b.GetId(), answer.GetAttempts(), enumOf(b.GetState()))
-		return answer, s + cond(answer.GetDueAt() != nil, " again "+c.when(answer.GetDueAt()), ""), err
+		s := fmt.Sprintf("failed %s, attempt %d: %s", b.GetId(), answer.GetAttempts(), prompt.Enum(b.GetState()))
+		return answer, s + prompt.Either(answer.GetDueAt() != nil, " again "+c.when(answer.GetDueAt()), ""), err
 	})
 }
 
@@ -203,7 +205,7 @@ that is assigned to the agent, claimed or not: the creator gets the reason.`,
 	return c.onHeldTask(cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
 		request.Id = id
 		answer, err := broker.Tasks().ReleaseTask(ctx, request)
-		return answer, cond(request.GetDecline(), "declined ", "released ") + answer.GetTask().GetId(), err
+		return answer, prompt.Either(request.GetDecline(), "declined ", "released ") + answer.GetTask().GetId(), err
 	})
 }
 
@@ -234,12 +236,12 @@ cancels them too.`,
 					ids = append(ids, b.GetId())
 				}
 				if answer.GetCancelled() == 0 && !answer.GetMoreFollow() {
-					say(w, "%s is cancelled already", oneLine(args[0]))
+					prompt.Say(w, "%s is cancelled already", prompt.OneLine(args[0]))
 					return
 				}
-				say(w, "cancelled %s", oneLine(names(ids, int(answer.GetCancelled()))))
+				prompt.Say(w, "cancelled %s", prompt.OneLine(prompt.Names(ids, int(answer.GetCancelled()))))
 				if answer.GetMoreFollow() {
-					say(w, "the broker cancels the rest of its dependents and subtasks now")
+					prompt.Say(w, "the broker cancels the rest of its dependents and subtasks now")
 				}
 			})
 		},
@@ -271,7 +273,7 @@ agents that may send directives can do so.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s is %s", oneLine(answer.GetTask().GetId()), enumOf(answer.GetTask().GetState()))
+				prompt.Say(w, "%s is %s", prompt.OneLine(answer.GetTask().GetId()), prompt.Enum(answer.GetTask().GetState()))
 			})
 		},
 	}

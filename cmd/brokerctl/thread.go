@@ -94,7 +94,7 @@ replaces the outcome.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "resolved thread %s; %s settled", clean(args[0]), count(answer.GetSettled(), "open question"))
+				prompt.Say(w, "resolved thread %s; %s settled", prompt.Clean(args[0]), prompt.Count(answer.GetSettled(), "open question"))
 			})
 		},
 	}

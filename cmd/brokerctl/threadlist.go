@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -70,8 +72,8 @@ func (c *cli) threadView() view[*pb.ThreadSummary] {
 			if q := t.GetOpenQuestions(); len(q) > 0 {
 				open = c.voice().Question(q[0], true)
 			}
-			messages := strconv.FormatInt(t.GetMessages(), 10) + cond(t.GetMessages() >= 100, "+", "")
-			return []string{id, c.when(t.GetLastAt()), messages, names(t.GetParticipants(), len(t.GetParticipants())),
+			messages := strconv.FormatInt(t.GetMessages(), 10) + prompt.Either(t.GetMessages() >= 100, "+", "")
+			return []string{id, c.when(t.GetLastAt()), messages, prompt.Names(t.GetParticipants(), len(t.GetParticipants())),
 				first.GetSubject(), newest, open}
 		},
 		none: "no such conversations",

@@ -49,13 +49,10 @@ func (c *cli) since(t *timestamppb.Timestamp) string {
 	return "since " + c.when(t)
 }
 
-// short writes a duration exactly, from two days on with days: "24h", "1m30s", "0s", "7d", "4d4h30m".
-func short(d time.Duration) string { return prompt.Duration(d) }
-
 // shortOf is short for an API duration; "" if there is none.
 func shortOf(d *durationpb.Duration) string {
 	if d == nil {
 		return ""
 	}
-	return short(d.AsDuration())
+	return prompt.Duration(d.AsDuration())
 }

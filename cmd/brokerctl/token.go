@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -27,7 +29,7 @@ func newTokenCommand(c *cli) *cobra.Command {
 
 // tokenName names a token as commands take it.
 func tokenName(kind, scope string) string {
-	return shellWord(clean(kind)) + " " + shellWord(clean(scope))
+	return prompt.ShellWord(prompt.Clean(kind)) + " " + prompt.ShellWord(prompt.Clean(scope))
 }
 
 func newTokenAcquireCommand(c *cli) *cobra.Command {
@@ -63,18 +65,18 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 				return err
 			}
 			return c.showAcquired(cmd, answer, nil, o, func(w io.Writer) {
-				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
+				prompt.Say(w, "%s %s, ends %s, fence %d", prompt.Either(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if answer.GetPassedBy() != "" {
-					note := cond(answer.GetNote() != "" && !isPrompt(w), ": "+oneLine(answer.GetNote()), "")
-					say(w, "passed by %s%s", clean(answer.GetPassedBy()), note)
+					note := prompt.Either(answer.GetNote() != "" && !prompt.ForModel(w), ": "+prompt.OneLine(answer.GetNote()), "")
+					prompt.Say(w, "passed by %s%s", prompt.Clean(answer.GetPassedBy()), note)
 				}
-				if isPrompt(w) && answer.GetNote() != "" {
-					framed(w, "the note of "+clean(answer.GetPassedBy()), answer.GetNote())
+				if prompt.ForModel(w) && answer.GetNote() != "" {
+					prompt.Framed(w, "the note of "+prompt.Clean(answer.GetPassedBy()), answer.GetNote())
 				}
-				if isPrompt(w) {
-					name := shellWord(args[0]) + " " + shellWord(args[1])
-					say(w, "Next: %s token pass %s AGENT when it is another's turn; token release %s when done", c.again(), name, name)
+				if prompt.ForModel(w) {
+					name := prompt.ShellWord(args[0]) + " " + prompt.ShellWord(args[1])
+					prompt.Say(w, "Next: %s token pass %s AGENT when it is another's turn; token release %s when done", c.again(), name, name)
 				}
 			})
 		},
@@ -128,11 +130,11 @@ the first in the queue when it returns; until then the queue advances.`,
 				name := tokenName(args[0], args[1])
 				switch {
 				case answer.GetAgent() == "" && answer.GetFence() > 0:
-					say(w, "passed %s to %s: the first that asks gets it", name, clean(args[2]))
+					prompt.Say(w, "passed %s to %s: the first that asks gets it", name, prompt.Clean(args[2]))
 				case answer.GetAgent() == "":
-					say(w, "gave %s up: %s is not there, and comes first when it is back", name, clean(args[2]))
+					prompt.Say(w, "gave %s up: %s is not there, and comes first when it is back", name, prompt.Clean(args[2]))
 				default:
-					say(w, "passed %s to %s", name, clean(answer.GetAgent()))
+					prompt.Say(w, "passed %s to %s", name, prompt.Clean(answer.GetAgent()))
 				}
 			})
 		},
@@ -170,7 +172,7 @@ func newTokenExtendCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "extended %s, ends %s", tokenName(args[0], args[1]), c.when(answer.GetHeldUntil()))
+				prompt.Say(w, "extended %s, ends %s", tokenName(args[0], args[1]), c.when(answer.GetHeldUntil()))
 			})
 		},
 	}
@@ -208,7 +210,7 @@ func newTokenReleaseCommand(c *cli) *cobra.Command {
 				return notReleased(broker, "the token "+tokenName(args[0], args[1]))
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s", "released "+tokenName(args[0], args[1]))
+				prompt.Say(w, "%s", "released "+tokenName(args[0], args[1]))
 			})
 		},
 	}
@@ -242,13 +244,13 @@ end the wait of a request, which "token get" shows.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				name, agent := tokenName(args[0], args[1]), clean(answer.GetAgent())
+				name, agent := tokenName(args[0], args[1]), prompt.Clean(answer.GetAgent())
 				did, nothing := "took "+name+" from "+agent, "no agent held "+name
 				if request.GetTicket() != 0 {
 					did = "ended the wait of " + agent + " for " + name
 					nothing = fmt.Sprintf("no request %d waits for %s", request.GetTicket(), name)
 				}
-				say(w, "%s", cond(agent != "", did, nothing))
+				prompt.Say(w, "%s", prompt.Either(agent != "", did, nothing))
 			})
 		},
 	}
@@ -288,7 +290,7 @@ func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 	l.state("state", tokenState(k))
 	line("owner", prompt.Owner(k.GetAgent(), k.GetHolder()))
 	line("role", k.GetRole())
-	line("passed to", cond(k.GetPassedToRole() != "", "role:"+k.GetPassedToRole(), ""))
+	line("passed to", prompt.Either(k.GetPassedToRole() != "", "role:"+k.GetPassedToRole(), ""))
 	if k.GetFence() > 0 {
 		line("fence", strconv.FormatInt(k.GetFence(), 10))
 		line("granted", c.when(k.GetGrantedAt()))
@@ -305,7 +307,7 @@ func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 	t := c.newTable(w, table.Column{Name: "TICKET"}, table.Column{Name: "PLACE"}, table.Column{Name: "WAITING", Min: 16},
 		table.Column{Name: "SINCE"}, table.Column{Name: "REASON", Rank: 1, Min: 16})
 	for _, k := range answer.GetTickets() {
-		t.row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())), prompt.Owner(k.GetAgent(), k.GetHolder())+cond(k.GetKept(), ", kept", ""),
+		t.row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())), prompt.Owner(k.GetAgent(), k.GetHolder())+prompt.Either(k.GetKept(), ", kept", ""),
 			c.when(k.GetCreatedAt()), k.GetReason())
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
@@ -313,7 +315,7 @@ func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 
 // tokenState says whether a token is held.
 func tokenState(k *pb.Token) string {
-	return enumOf(k.GetState()) + cond(k.GetUncollected(), ", not collected", "")
+	return prompt.Enum(k.GetState()) + prompt.Either(k.GetUncollected(), ", not collected", "")
 }
 
 func newTokenListCommand(c *cli) *cobra.Command {
@@ -347,7 +349,7 @@ func newTokenListCommand(c *cli) *cobra.Command {
 			return list(c, cmd, tokens, c.tokenView())
 		},
 	}
-	states := enumNames(pb.TokenState(0).Descriptor())
+	states := jsonform.EnumNames(pb.TokenState(0).Descriptor())
 	cmd.Flags().StringVar(&request.Type, "type", "", "only tokens of this type")
 	cmd.Flags().StringVar(&request.Agent, "owner", "", "only tokens that this agent holds")
 	cmd.Flags().StringVar(&state, "state", "", "only this state: "+strings.Join(states, ", "))

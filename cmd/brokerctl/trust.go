@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // trustOptions are the options of trust.
@@ -135,7 +136,7 @@ func (o *trustOptions) trust(c *cli, cmd *cobra.Command, store trustStore, path 
 
 // writeConnection shows where a file sends calls, and with which credential.
 func writeConnection(w io.Writer, path string, file config) {
-	fmt.Fprintf(w, "%s\n", oneLine(path))
+	fmt.Fprintf(w, "%s\n", prompt.OneLine(path))
 	for _, key := range connectionKeys {
 		value := file.values[key]
 		if value == "" {
@@ -145,7 +146,7 @@ func writeConnection(w io.Writer, path string, file config) {
 		if key != "addr" {
 			note = locationNote(file.locate(path, key))
 		}
-		fmt.Fprintf(w, "  %-15s  %s%s\n", key, oneLine(value), note)
+		fmt.Fprintf(w, "  %-15s  %s%s\n", key, prompt.OneLine(value), note)
 	}
 }
 
@@ -157,7 +158,7 @@ func locationNote(p location) string {
 	case !p.linked:
 		return "  (outside of the folder)"
 	}
-	return fmt.Sprintf("  (a symbolic link to %s%s)", oneLine(p.target), cond(p.inside, "", ", outside of the folder"))
+	return fmt.Sprintf("  (a symbolic link to %s%s)", prompt.OneLine(p.target), prompt.Either(p.inside, "", ", outside of the folder"))
 }
 
 // ask returns nil if the user agrees.

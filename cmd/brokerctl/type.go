@@ -11,6 +11,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -46,7 +48,7 @@ func newTypeListCommand(c *cli) *cobra.Command {
 			return list(c, cmd, types, view[*pb.MessageType]{
 				columns: []table.Column{{Name: "TYPE"}, {Name: "FAMILY"}, {Name: "TITLE", Min: 30}},
 				row: func(t *pb.MessageType) []string {
-					return []string{t.GetName(), t.GetFamily() + cond(replacedBuiltIn(t), " (replaced)", ""), t.GetTitle()}
+					return []string{t.GetName(), t.GetFamily() + prompt.Either(replacedBuiltIn(t), " (replaced)", ""), t.GetTitle()}
 				},
 				none: "no types",
 			})
@@ -115,18 +117,18 @@ func replacedBuiltIn(t *pb.MessageType) bool { return t.GetBuiltIn() && t.GetReg
 
 func (c *cli) showType(w io.Writer, t *pb.MessageType) {
 	l := c.newLabels(w)
-	l.line("type", t.GetName()+cond(t.GetDirective(), " (directive)", ""))
+	l.line("type", t.GetName()+prompt.Either(t.GetDirective(), " (directive)", ""))
 	l.line("aliases", strings.Join(t.GetAliases(), ", "))
 	l.line("family", t.GetFamily())
 	l.line("title", t.GetTitle())
 	l.line("sender", t.GetSender())
 	l.line("recipient", t.GetRecipient())
 	if by := t.GetRegisteredBy(); by != "" {
-		l.line(cond(t.GetBuiltIn(), "built in, replaced", "registered"),
+		l.line(prompt.Either(t.GetBuiltIn(), "built in, replaced", "registered"),
 			fmt.Sprintf("by %s, %s, version %d", by, c.when(t.GetRegisteredAt()), t.GetVersion()))
 	}
 	l.line("example", t.GetExample())
-	l.line("schema", cond(t.GetSchema() == "", "none: every payload fits", t.GetSchema()))
+	l.line("schema", prompt.Either(t.GetSchema() == "", "none: every payload fits", t.GetSchema()))
 	l.flush()
 }
 
@@ -154,7 +156,7 @@ func newTypeValidateCommand(c *cli) *cobra.Command {
 				return err
 			}
 			err = c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s: %s", answer.GetType(), enumOf(answer.GetVerdict()))
+				prompt.Say(w, "%s: %s", answer.GetType(), prompt.Enum(answer.GetVerdict()))
 			})
 			if err != nil {
 				return err
@@ -205,8 +207,8 @@ built-in type, the schema replaces the built-in one.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				t := answer.GetType()
-				say(w, "%s %s%s, version %d", cond(answer.GetReplaced() || t.GetBuiltIn(), "replaced", "registered"),
-					cond(t.GetBuiltIn(), "the built-in type ", ""), t.GetName(), t.GetVersion())
+				prompt.Say(w, "%s %s%s, version %d", prompt.Either(answer.GetReplaced() || t.GetBuiltIn(), "replaced", "registered"),
+					prompt.Either(t.GetBuiltIn(), "the built-in type ", ""), t.GetName(), t.GetVersion())
 			})
 		},
 	}

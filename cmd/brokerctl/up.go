@@ -17,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"brokerd/internal/prompt"
 )
 
 const (
@@ -137,7 +139,7 @@ func (c *cli) up(ctx context.Context, listen []string) (background, error) {
 		b.Log = "journalctl --user -u brokerd"
 		err = c.startService(ctx, systemctl, words)
 	} else {
-		b.Log = "tail " + shellWord(filepath.Join(dir, logName))
+		b.Log = "tail " + prompt.ShellWord(filepath.Join(dir, logName))
 		err = c.startProcess(dir, words, ended)
 	}
 	if err != nil {
@@ -366,7 +368,7 @@ func (c *cli) run(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env, cmd.WaitDelay = c.env.Variables, time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return failf(exitError, "%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, oneLine(string(out)))
+		return failf(exitError, "%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, prompt.OneLine(string(out)))
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/jsonform"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
@@ -78,15 +80,15 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 				return c.waitForVote(cmd, broker, v.GetId(), wait)
 			}
 			return c.show(cmd, v, func(w io.Writer) {
-				say(w, "opened %s for %s, closes %s", v.GetId(), count(v.GetElectors(), "elector"), c.when(v.GetDeadline()))
-				if isPrompt(w) {
-					say(w, "Next: %s to wait for the outcome", c.command("vote get %s --wait 30m", v.GetId()))
+				prompt.Say(w, "opened %s for %s, closes %s", v.GetId(), prompt.Count(v.GetElectors(), "elector"), c.when(v.GetDeadline()))
+				if prompt.ForModel(w) {
+					prompt.Say(w, "Next: %s to wait for the outcome", c.command("vote get %s --wait 30m", v.GetId()))
 				}
 			})
 		},
 	}
 	f := cmd.Flags()
-	rules := enumNames(pb.VoteRule(0).Descriptor())
+	rules := jsonform.EnumNames(pb.VoteRule(0).Descriptor())
 	f.StringArrayVar(&to, "to", nil, "the electorate: agents (repeatable), or role:NAME, or everyone (the default)")
 	f.StringVar(&body, "body", "", "the text; @FILE reads a file, - standard input")
 	f.StringVar(&deadline, "deadline", "", "when it closes: 30m or 2d from now, or RFC 3339 (default: 1d)")
@@ -157,8 +159,8 @@ func newVoteCastCommand(c *cli) *cobra.Command {
 			}
 			v := answer.GetVote()
 			return c.show(cmd, v, func(w io.Writer) {
-				say(w, "voted %s in %s: %d of %s%s", shellWord(clean(args[1])), v.GetId(), v.GetBallots(), count(v.GetElectors(), "elector"),
-					cond(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+prompt.VoteOutcome(w, v), ""))
+				prompt.Say(w, "voted %s in %s: %d of %s%s", prompt.ShellWord(prompt.Clean(args[1])), v.GetId(), v.GetBallots(), prompt.Count(v.GetElectors(), "elector"),
+					prompt.Either(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+prompt.VoteOutcome(w, v), ""))
 			})
 		},
 	}
@@ -191,7 +193,7 @@ func newVoteCloseCommand(c *cli) *cobra.Command {
 			}
 			v := answer.GetVote()
 			return c.show(cmd, v, func(w io.Writer) {
-				say(w, "%s %s: %s", cond(answer.GetAlreadyClosed(), "closed before:", "closed"), v.GetId(), prompt.VoteOutcome(w, v))
+				prompt.Say(w, "%s %s: %s", prompt.Either(answer.GetAlreadyClosed(), "closed before:", "closed"), v.GetId(), prompt.VoteOutcome(w, v))
 			})
 		},
 	}
@@ -245,9 +247,9 @@ func (c *cli) waitForVote(cmd *cobra.Command, broker *client.Client, id string, 
 	}
 	switch v := answer.GetVote(); {
 	case !closed:
-		return failf(exitNothing, "vote %s is not closed after %s", clean(v.GetId()), short(wait))
+		return failf(exitNothing, "vote %s is not closed after %s", prompt.Clean(v.GetId()), prompt.Duration(wait))
 	case v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_WINNER:
-		return failf(exitConflict, "vote %s closed without a winner: %s", clean(v.GetId()), prompt.VoteOutcome(nil, v))
+		return failf(exitConflict, "vote %s closed without a winner: %s", prompt.Clean(v.GetId()), prompt.VoteOutcome(nil, v))
 	}
 	return nil
 }
@@ -258,34 +260,34 @@ func (c *cli) printVote(w io.Writer, answer *pb.GetVoteResponse) {
 	l := c.newLabels(w)
 	l.line("vote", v.GetId())
 	l.line("title", v.GetTitle())
-	l.state("state", enumOf(v.GetState()))
+	l.state("state", prompt.Enum(v.GetState()))
 	l.line("outcome", prompt.VoteOutcome(nil, v))
 	l.line("tally", tallyOf(v))
-	l.line("voted", fmt.Sprintf("%d of %s, the quorum is %d", v.GetBallots(), count(v.GetElectors(), "elector"), v.GetRequired()))
-	l.line("rule", enumOf(v.GetRule()))
+	l.line("voted", fmt.Sprintf("%d of %s, the quorum is %d", v.GetBallots(), prompt.Count(v.GetElectors(), "elector"), v.GetRequired()))
+	l.line("rule", prompt.Enum(v.GetRule()))
 	l.line("opener", v.GetOpener())
 	l.line("task", v.GetTaskId())
 	l.line("opened", c.when(v.GetOpenedAt()))
 	l.line("deadline", c.when(v.GetDeadline()))
 	if v.GetClosedAt() != nil {
-		l.line("closed", c.when(v.GetClosedAt())+", "+cond(v.GetClosedBy() == "", spaced(enumOf(v.GetEnd())), "by "+v.GetClosedBy()))
+		l.line("closed", c.when(v.GetClosedAt())+", "+prompt.Either(v.GetClosedBy() == "", spaced(prompt.Enum(v.GetEnd())), "by "+v.GetClosedBy()))
 	}
 	l.line("reason", v.GetCloseReason())
 	l.flush()
 	if text := strings.TrimSpace(v.GetDescription()); text != "" {
 		apart(w)
-		fmt.Fprintln(w, clean(text))
+		fmt.Fprintln(w, prompt.Clean(text))
 	}
 	apart(w)
 	t := c.newTable(w, table.Column{Name: "ELECTOR"}, table.Column{Name: "BALLOT", Min: 12}, table.Column{Name: "CAST"},
 		table.Column{Name: "CHANGES", Rank: 1}, table.Column{Name: "LEFT"}, table.Column{Name: "REASON", Min: 16})
 	for _, b := range answer.GetBallots() {
-		t.row(b.GetAgent(), b.GetOption(), c.when(b.GetCastAt()), cond(b.GetChanges() > 0, strconv.Itoa(int(b.GetChanges())), ""),
-			cond(b.GetLeft(), "yes", ""), clip(b.GetReason(), mostText))
+		t.row(b.GetAgent(), b.GetOption(), c.when(b.GetCastAt()), prompt.Either(b.GetChanges() > 0, strconv.Itoa(int(b.GetChanges())), ""),
+			prompt.Either(b.GetLeft(), "yes", ""), prompt.Clip(b.GetReason(), mostText))
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
-	if isPrompt(w) && v.GetState() == pb.VoteState_VOTE_STATE_OPEN {
-		say(w, "Next: %s if you are an elector", c.command("vote cast %s OPTION", v.GetId()))
+	if prompt.ForModel(w) && v.GetState() == pb.VoteState_VOTE_STATE_OPEN {
+		prompt.Say(w, "Next: %s if you are an elector", c.command("vote cast %s OPTION", v.GetId()))
 	}
 }
 
@@ -293,7 +295,7 @@ func (c *cli) printVote(w io.Writer, answer *pb.GetVoteResponse) {
 func tallyOf(v *pb.Vote) string {
 	parts := make([]string, len(v.GetTally()))
 	for i, t := range v.GetTally() {
-		parts[i] = fmt.Sprintf("%s %d", oneLine(t.GetOption()), t.GetBallots())
+		parts[i] = fmt.Sprintf("%s %d", prompt.OneLine(t.GetOption()), t.GetBallots())
 	}
 	return strings.Join(parts, ", ")
 }
@@ -348,7 +350,7 @@ func (c *cli) voteView() view[*pb.Vote] {
 		},
 		row: func(v *pb.Vote) []string {
 			return []string{
-				v.GetId(), enumOf(v.GetState()), v.GetTitle(), tallyOf(v), fmt.Sprintf("%d/%d", v.GetBallots(), v.GetElectors()), prompt.VoteOutcome(nil, v),
+				v.GetId(), prompt.Enum(v.GetState()), v.GetTitle(), tallyOf(v), fmt.Sprintf("%d/%d", v.GetBallots(), v.GetElectors()), prompt.VoteOutcome(nil, v),
 				v.GetOpener(), v.GetTaskId(), c.when(v.GetDeadline()), c.when(v.GetClosedAt()),
 			}
 		},
@@ -363,7 +365,7 @@ func voteWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	})
 	words := make([]string, len(page.GetVotes()))
 	for i, v := range page.GetVotes() {
-		words[i] = v.GetId() + "\t" + clip(v.GetTitle(), 60)
+		words[i] = v.GetId() + "\t" + prompt.Clip(v.GetTitle(), 60)
 	}
 	return words, err
 }

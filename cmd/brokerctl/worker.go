@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
 )
 
 // Exit codes by which a command decides about its message or task; every other one is a failed attempt.
@@ -163,13 +164,13 @@ func (w *worker) handle(ctx context.Context, j job) error {
 // say reports on standard error what became of a job.
 func (w *worker) say(j job, what string, err error) {
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	fmt.Fprintf(w.stderr, "brokerctl: %s %s: %s\n", j.name, what, clean(first))
+	fmt.Fprintf(w.stderr, "brokerctl: %s %s: %s\n", j.name, what, prompt.Clean(first))
 }
 
 // lost reports that the broker did not accept the outcome of a job.
 func (w *worker) lost(j job, err error) {
 	w.note(exitLost)
-	fmt.Fprintf(w.stderr, "brokerctl: %s was not settled: %s\n", j.name, oneLine(err.Error()))
+	fmt.Fprintf(w.stderr, "brokerctl: %s was not settled: %s\n", j.name, prompt.OneLine(err.Error()))
 }
 
 // begin counts a job, and returns false if there were enough.
@@ -248,7 +249,7 @@ func (w *worker) outcome() error {
 	case w.failed != nil:
 		return startFailure("work", w.failed)
 	case w.begun == 0 && w.starved:
-		return failf(exitNothing, "nothing came within %s", short(w.wait))
+		return failf(exitNothing, "nothing came within %s", prompt.Duration(w.wait))
 	case w.once && w.begun > 0 && w.last != commandDone:
 		return &failure{code: w.last}
 	}

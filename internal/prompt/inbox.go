@@ -52,10 +52,10 @@ func (v Voice) Mail(w io.Writer, items []*pb.InboxItem, line string) {
 func (v Voice) Question(q *pb.OpenQuestion, subject bool) string {
 	due := ""
 	if q.GetDeadline() != nil {
-		due = cond(q.GetOverdue(), ", was due ", ", due ") + v.When(q.GetDeadline())
+		due = Either(q.GetOverdue(), ", was due ", ", due ") + v.When(q.GetDeadline())
 	}
 	return OneLine(fmt.Sprintf("%d from %s%s%s", q.GetRevision(), q.GetSender(),
-		cond(subject && q.GetSubject() != "", ", "+Clip(q.GetSubject(), 80), ""), due))
+		Either(subject && q.GetSubject() != "", ", "+Clip(q.GetSubject(), 80), ""), due))
 }
 
 // Questions shows a language model the subjects of questions, in a frame.
@@ -82,7 +82,7 @@ func (v Voice) Owed(w io.Writer, owed []*pb.OpenQuestion) {
 func (v Voice) Summary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 	Say(w, "%s unfinished, %s of them unread; %s to claim, %s claimed%s",
 		UpTo1000(s.GetTotal()), UpTo1000(s.GetUnread()), UpTo1000(s.GetClaimable()), UpTo1000(s.GetClaimed()),
-		cond(s.GetOldestAt() != nil, "; the oldest was sent "+v.When(s.GetOldestAt()), ""))
+		Either(s.GetOldestAt() != nil, "; the oldest was sent "+v.When(s.GetOldestAt()), ""))
 	var parts []string
 	for _, p := range s.GetByPriority() {
 		parts = append(parts, fmt.Sprintf("%d of priority %d", p.GetCount(), p.GetPriority()))
@@ -113,7 +113,7 @@ func (v Voice) Summary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 			next = "To answer it: " + v.AfterItem(i)
 		}
 		Say(w, "directive %d from %s: %s%s. %s", m.GetRevision(), OneLine(m.GetSender()), TypeOf(m, OneLine),
-			cond(Summary(m) != "" && !ForModel(w), ", "+Clean(Summary(m)), ""), next)
+			Either(Summary(m) != "" && !ForModel(w), ", "+Clean(Summary(m)), ""), next)
 	}
 	if s.GetHalted() {
 		Say(w, "halted: nothing but directives is handed out until a resume")
@@ -174,7 +174,7 @@ func MoreLosses(n int32) string {
 
 // WhyNoMessage says why there was no message to claim within a wait, which is a text such as "90s" or "".
 func (v Voice) WhyNoMessage(answer *pb.ClaimMessagesResponse, wait string) string {
-	s := "nothing to claim" + cond(wait != "", " within "+wait, "")
+	s := "nothing to claim" + Either(wait != "", " within "+wait, "")
 	switch answer.GetEmptyReason() {
 	case pb.EmptyReason_EMPTY_REASON_DELAYED:
 		s += ": what waits is delayed"
@@ -195,7 +195,7 @@ func (v Voice) WhyNoMessage(answer *pb.ClaimMessagesResponse, wait string) strin
 
 // WhyNoTask says why there was no task to claim within a wait, which is a text such as "90s" or "".
 func (v Voice) WhyNoTask(answer *pb.ClaimTaskResponse, wait string) string {
-	s := "no task to claim" + cond(wait != "", " within "+wait, "")
+	s := "no task to claim" + Either(wait != "", " within "+wait, "")
 	switch answer.GetEmptyReason() {
 	case pb.TaskEmptyReason_TASK_EMPTY_REASON_NO_MATCH:
 		s += ": the ready tasks are for other roles, agents or capabilities"
@@ -279,7 +279,7 @@ func (t *Turn) Empty() bool {
 // Why adds the answers that are owed to why a turn is empty.
 func (v Voice) Why(t *Turn, why string) string {
 	if n := len(t.Owed); n > 0 {
-		why += fmt.Sprintf("; %s: %s", cond(n == 1, "an answer is owed", "answers are owed"), v.Command("inbox --summary"))
+		why += fmt.Sprintf("; %s: %s", Either(n == 1, "an answer is owed", "answers are owed"), v.Command("inbox --summary"))
 	}
 	return why
 }

@@ -23,7 +23,7 @@ func (v Voice) Sent(w io.Writer, r *pb.SendResult) {
 			to = recipient.GetMailbox()
 		}
 	}
-	again := cond(r.GetDuplicate(), " (had been sent before; nothing was done)", "")
+	again := Either(r.GetDuplicate(), " (had been sent before; nothing was done)", "")
 	Say(w, "sent %d to %s%s", r.GetRevision(), Clean(to), again)
 	if n := r.GetRefusedCount(); n > 0 {
 		Say(w, "refused, mailbox full: %s", Names(refused, int(n)))
@@ -40,7 +40,7 @@ func Undelivered(r *pb.SendResult) string {
 		return ""
 	}
 	return fmt.Sprintf("nobody got message %d: %s full; wait until there is room, or raise the session's mailbox limit",
-		r.GetRevision(), cond(n == 1, "the mailbox is", "all mailboxes are"))
+		r.GetRevision(), Either(n == 1, "the mailbox is", "all mailboxes are"))
 }
 
 // Asleep says how long an agent has been asleep.
@@ -92,7 +92,7 @@ func (v Voice) InTheWay(obstacles []*pb.Obstacle, paths []string, model bool) st
 			}
 		}
 		what := Clip(ResourceName(resource, len(paths) == 0), 200)
-		s := fmt.Sprintf("%s is %s by %s", what, cond(o.GetWaiting(), "wanted earlier", "held"), owner)
+		s := fmt.Sprintf("%s is %s by %s", what, Either(o.GetWaiting(), "wanted earlier", "held"), owner)
 		if o.GetHeldUntil() != nil {
 			s += ", ends " + v.When(o.GetHeldUntil())
 		}
@@ -254,15 +254,15 @@ func DecisionLine(d *pb.Decision) string {
 	case pb.DecisionState_DECISION_STATE_OPEN:
 		return head + "submitted by " + d.GetOpener() + ", waits for " + Addressee(d)
 	case pb.DecisionState_DECISION_STATE_ESCALATED:
-		return head + "escalated, " + cond(d.GetEscalatedTo() == "", "an operator", "role:"+d.GetEscalatedTo()) +
+		return head + "escalated, " + Either(d.GetEscalatedTo() == "", "an operator", "role:"+d.GetEscalatedTo()) +
 			" decides: " + d.GetNote()
 	case pb.DecisionState_DECISION_STATE_REVISING:
-		return head + "to be revised, says " + v.GetDecidedBy() + cond(v.GetReason() != "", ": "+v.GetReason(), "")
+		return head + "to be revised, says " + v.GetDecidedBy() + Either(v.GetReason() != "", ": "+v.GetReason(), "")
 	case pb.DecisionState_DECISION_STATE_CANCELLED:
-		return head + "cancelled" + cond(d.GetNote() != "", ": "+d.GetNote(), "")
+		return head + "cancelled" + Either(d.GetNote() != "", ": "+d.GetNote(), "")
 	}
 	verdict := map[string]string{"approve": "approved", "reject": "rejected", "accept": "accepted", "defer": "deferred"}[d.GetVerdict()]
-	return head + cond(verdict == "", d.GetVerdict(), verdict) + " by " + v.GetDecidedBy() + cond(v.GetReason() != "", ": "+v.GetReason(), "")
+	return head + Either(verdict == "", d.GetVerdict(), verdict) + " by " + v.GetDecidedBy() + Either(v.GetReason() != "", ": "+v.GetReason(), "")
 }
 
 // Addressee is the agent or role that decides.
@@ -289,7 +289,7 @@ func (v Voice) Feedback(w io.Writer, verdict *pb.Verdict) {
 			place += fmt.Sprintf(":%d", f.GetLine())
 		}
 		fmt.Fprintf(w, "  %s: %s%s\n",
-			Enum(f.GetSeverity()), cond(place == "", "", OneLine(place)+": "), Clean(f.GetText()))
+			Enum(f.GetSeverity()), Either(place == "", "", OneLine(place)+": "), Clean(f.GetText()))
 	}
 	if verdict.GetUntil() != nil {
 		fmt.Fprintf(w, "  until %s\n", v.When(verdict.GetUntil()))

@@ -102,7 +102,7 @@ func Duration(d time.Duration) string {
 }
 
 // Count writes a number with its noun, which it puts into the plural unless the number is 1.
-func Count(n int64, noun string) string {
+func Count[N int | int32 | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
@@ -131,7 +131,7 @@ func Names(known []string, of int) string {
 	shown := known[:min(len(known), most)]
 	s := Clean(strings.Join(shown, ", "))
 	if more := of - len(shown); more > 0 {
-		s += cond(s == "", "", " and ") + fmt.Sprintf("%d more", more)
+		s += Either(s == "", "", " and ") + fmt.Sprintf("%d more", more)
 	}
 	return s
 }
@@ -258,8 +258,8 @@ func Framed(w io.Writer, title, text string) {
 	fmt.Fprintln(w, strings.TrimRight(Clean(text), "\n"))
 }
 
-// cond chooses between two words.
-func cond(b bool, yes, no string) string {
+// Either chooses between two words.
+func Either(b bool, yes, no string) string {
 	if b {
 		return yes
 	}

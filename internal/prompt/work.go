@@ -42,9 +42,9 @@ func (v Voice) ItemLine(i *pb.WorkItem, title bool) string {
 		case i.GetState() == "revising":
 			owes, of = "owes the next round of ", " to "
 		}
-		what = owes + what + cond(i.GetOther() != "", of+i.GetOther(), "")
+		what = owes + what + Either(i.GetOther() != "", of+i.GetOther(), "")
 	case pb.WorkRelation_WORK_RELATION_OPENED:
-		what = "has opened " + what + cond(i.GetOther() != "", ", waits for "+i.GetOther(), "")
+		what = "has opened " + what + Either(i.GetOther() != "", ", waits for "+i.GetOther(), "")
 	}
 	if title && i.GetTitle() != "" {
 		what += ": " + Clip(i.GetTitle(), 60)
@@ -154,7 +154,7 @@ func (v Voice) Task(w io.Writer, answer *pb.ClaimTaskResponse) {
 	line("Part of", t.GetParent())
 	line("After", strings.Join(t.GetDependsOn(), ", "))
 	line("Artifacts", strings.Join(t.GetArtifacts(), ", "))
-	line("Progress", cond(t.GetProgress() > 0, Percent(t.GetProgress()), ""))
+	line("Progress", Either(t.GetProgress() > 0, Percent(t.GetProgress()), ""))
 	line("Note", t.GetNote())
 	for _, a := range answer.GetHistory() {
 		line("Failed", fmt.Sprintf("attempt %d by %s: %s", a.GetNumber(), Brief(a.GetAgent()), Clip(a.GetError(), 200)))
@@ -185,12 +185,12 @@ func Percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 func (v Voice) TaskLine(t *pb.Task) string {
 	who, detail := TaskFor(t), v.TaskDetail(t)
 	return fmt.Sprintf("%s %s%s: %s%s", OneLine(t.GetId()), Enum(t.GetState()),
-		cond(who != "", ", "+OneLine(who), ""), OneLine(t.GetTitle()), cond(detail != "", " ("+OneLine(detail)+")", ""))
+		Either(who != "", ", "+OneLine(who), ""), OneLine(t.GetTitle()), Either(detail != "", " ("+OneLine(detail)+")", ""))
 }
 
 // TaskBrief is a task in one line.
 func TaskBrief(b *pb.TaskBrief) string {
-	holder := cond(b.GetHolder() != "", " by "+b.GetHolder(), "")
+	holder := Either(b.GetHolder() != "", " by "+b.GetHolder(), "")
 	return fmt.Sprintf("%s (%s%s): %s", b.GetId(), Enum(b.GetState()), holder, Clip(b.GetTitle(), 100))
 }
 
@@ -210,7 +210,7 @@ func (v Voice) TaskDetail(t *pb.Task) string {
 	switch t.GetState() {
 	case pb.TaskState_TASK_STATE_WAITING:
 		b := t.GetWaitsFor()
-		return cond(b != nil, "waits for "+b.GetId()+", which is "+Enum(b.GetState()), "")
+		return Either(b != nil, "waits for "+b.GetId()+", which is "+Enum(b.GetState()), "")
 	case pb.TaskState_TASK_STATE_READY:
 		if t.GetDueAt() != nil {
 			return "again " + v.When(t.GetDueAt()) + ": " + t.GetError()
