@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/supervise"
 	"brokerd/internal/apptest"
 )
 
@@ -199,11 +201,11 @@ func TestAgentRunPTY_WorksWithoutATerminal(tt *testing.T) {
 
 func TestPseudoTerminal_PassesOnWhatWasWrittenBeforeItsTimeWasOver(t *testing.T) {
 	var out strings.Builder
-	p, err := openPseudoTerminal(strings.NewReader(""), &out, &typist{})
+	p, err := supervise.OpenPseudoTerminal(strings.NewReader(""), &out, &supervise.Typist{})
 	apptest.NoError(t, err)
-	defer p.close()
-	apptest.NoError(t, apptest.Err(p.inner.WriteString("rest")))
-	c, err := p.outer.SyscallConn()
+	defer p.Close()
+	apptest.NoError(t, apptest.Err(p.Inner.WriteString("rest")))
+	c, err := p.Outer.SyscallConn()
 	apptest.NoError(t, err)
 	if err := c.Control(func(fd uintptr) { // the kernel passes on later what was written
 		output := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -213,8 +215,8 @@ func TestPseudoTerminal_PassesOnWhatWasWrittenBeforeItsTimeWasOver(t *testing.T)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	apptest.NoError(t, p.outer.SetDeadline(time.Now().Add(-time.Second)))
-	p.copyOutput()
+	apptest.NoError(t, p.Outer.SetDeadline(time.Now().Add(-time.Second)))
+	p.CopyOutput()
 	if out.String() != "rest" {
 		t.Errorf("passed on: %q", out.String())
 	}
@@ -246,13 +248,13 @@ func TestAgentRunWake_RunsACommandWhenMailWaitsWithoutAProgram(tt *testing.T) {
 	if got := <-done; got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if got := ctl(t, "agent", "run", "--agent", "builder-1"); got.code != exitUsage {
+	if got := ctl(t, "agent", "run", "--agent", "builder-1"); got.code != problem.ExitUsage {
 		t.Errorf("neither a program nor --wake: %+v", got)
 	}
-	if got := ctl(t, "agent", "run", "--agent", "builder-1", "--wake", "true", "--pty"); got.code != exitUsage {
+	if got := ctl(t, "agent", "run", "--agent", "builder-1", "--wake", "true", "--pty"); got.code != problem.ExitUsage {
 		t.Errorf("--pty without a program: %+v", got)
 	}
-	if got := ctl(t, "agent", "run", "--agent", "builder-1", "--wake-text", "x", "--", "true"); got.code != exitUsage {
+	if got := ctl(t, "agent", "run", "--agent", "builder-1", "--wake-text", "x", "--", "true"); got.code != problem.ExitUsage {
 		t.Errorf("--wake-text without --pty: %+v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 )
 
@@ -72,13 +73,13 @@ func TestArtifact_FilesAreSharedWithVersions(tt *testing.T) {
 			}
 		}
 	}
-	if got := t.invoke(t.Context(), "", nil, "--agent", "a", "artifact", "delete", "docs/plan.md"); got.code != exitDenied {
+	if got := t.invoke(t.Context(), "", nil, "--agent", "a", "artifact", "delete", "docs/plan.md"); got.code != problem.ExitDenied {
 		t.Errorf("%+v", got)
 	}
 	if got := must0(t, "artifact", "delete", "docs/plan.md"); got != "deleted docs/plan.md: 2 versions, 4 B freed\n" {
 		t.Errorf("%q", got)
 	}
-	if got := t.invoke(t.Context(), "", nil, "artifact", "download", "docs/plan.md"); got.code != exitNotFound {
+	if got := t.invoke(t.Context(), "", nil, "artifact", "download", "docs/plan.md"); got.code != problem.ExitNotFound {
 		t.Errorf("%+v", got)
 	}
 }
@@ -94,7 +95,7 @@ func TestArtifact_StandardInputIsUploaded(tt *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for _, args := range [][]string{{"-"}, {"/no/such/file"}, {t.TempDir()}} {
-		if got := t.invoke(t.Context(), "", nil, append([]string{"--agent", "a", "artifact", "upload"}, args...)...); got.code != exitUsage {
+		if got := t.invoke(t.Context(), "", nil, append([]string{"--agent", "a", "artifact", "upload"}, args...)...); got.code != problem.ExitUsage {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
@@ -111,7 +112,7 @@ func TestSend_LargePayloadFitsItsTypeAndKeepsItsBytes(tt *testing.T) {
 	must0(t, "type", "register", "task_plan", "--schema", `{"required":["task_id"]}`)
 	args := []string{"--agent", "lead", "send", "a", "The task", "--type", "task_plan"}
 	must0(t, append(args, "--payload", "@"+file)...)
-	if got := ctl(t, append(args, "--payload", `{"artifact":"task.json"}`)...); got.code != exitUsage {
+	if got := ctl(t, append(args, "--payload", `{"artifact":"task.json"}`)...); got.code != problem.ExitUsage {
 		t.Errorf("a payload that does not fit: %+v", got)
 	}
 	claimed := fields(t, "--agent", "a", "claim")

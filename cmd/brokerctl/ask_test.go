@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 // ask ends at once: its --wait is longer than the test may take.
@@ -20,7 +22,7 @@ func TestAsk_SaysWhyNoAnswerCanCome(tt *testing.T) {
 	fail := []string{"--agent", "builder-1", "work", "--once", "--wait", "5m", "--", "sh", "-c", "exit 65"}
 	asked := ask()
 	ctl(t, fail...)
-	if got := <-asked; got.code != exitNothing || !strings.Contains(got.err, "it is a dead letter of builder-1 (brokerctl") ||
+	if got := <-asked; got.code != problem.ExitNothing || !strings.Contains(got.err, "it is a dead letter of builder-1 (brokerctl") ||
 		!strings.Contains(got.err, "exit status 65") {
 		t.Errorf("%+v", got)
 	}
@@ -34,7 +36,7 @@ func TestAsk_SaysWhyNoAnswerCanCome(tt *testing.T) {
 	asked = ask()
 	must0(t, "--agent", "builder-1", "claim", "--wait", "5m")
 	must0(t, "--agent", "builder-1", "ack")
-	if got := <-asked; got.code != exitNothing || !strings.Contains(got.err, "builder-1 has acknowledged it without an answer") {
+	if got := <-asked; got.code != problem.ExitNothing || !strings.Contains(got.err, "builder-1 has acknowledged it without an answer") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/app"
 )
 
@@ -49,7 +50,7 @@ func TestAsleep_TheSenderSeesHowLongTheRecipientHasBeenAsleep(tt *testing.T) {
 	for {
 		select {
 		case got := <-done:
-			if got.code != exitNothing || !strings.Contains(got.err, "no answer to ") ||
+			if got.code != problem.ExitNothing || !strings.Contains(got.err, "no answer to ") ||
 				!strings.Contains(got.err, "; "+asleep+"; one that") {
 				t.Errorf("%+v", got)
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
@@ -36,7 +37,7 @@ func TestBench_OptionsThatCannotBeMeantAreUsageErrors(tt *testing.T) {
 		{"--workloads", "nonsense"}, {"--seconds", "0"}, {"--rounds", "0"}, {"--size", "17"}, {"--preload", "-1"},
 		{"--held", "-1"}, {"--changes", "0"}, {"--watchers", "-1"}, {"--finished", "-1"}, {"--waiting", "-1"},
 	} {
-		if r := ctl(t, append([]string{"bench"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, args[0]) {
+		if r := ctl(t, append([]string{"bench"}, args...)...); r.code != problem.ExitUsage || !strings.Contains(r.err, args[0]) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 func TestBlocker_IsRaisedAcknowledgedAndResolved(tt *testing.T) {
@@ -26,13 +28,13 @@ func TestBlocker_IsRaisedAcknowledgedAndResolved(tt *testing.T) {
 	if out := must0(t, "--agent", "boss", "next", "-o", "prompt"); !strings.Contains(out, "No access") {
 		t.Errorf("next:\n%s", out)
 	}
-	if got := ctl(t, "--agent", "builder-1", "blocker", "ack", id); got.code != exitConflict {
+	if got := ctl(t, "--agent", "builder-1", "blocker", "ack", id); got.code != problem.ExitConflict {
 		t.Errorf("its own agent: %+v", got)
 	}
 	if out := must0(t, "--agent", "boss", "-o", "prompt", "blocker", "ack", id, "on it"); !strings.Contains(out, "blocker resolve "+id) {
 		t.Errorf("ack:\n%s", out)
 	}
-	if got := ctl(t, "--agent", "builder-1", "blocker", "get", id, "--wait", "10ms"); got.code != exitNothing || !strings.Contains(got.out, "on it") {
+	if got := ctl(t, "--agent", "builder-1", "blocker", "get", id, "--wait", "10ms"); got.code != problem.ExitNothing || !strings.Contains(got.out, "on it") {
 		t.Errorf("a wait that ended: %+v", got)
 	}
 	if out := must0(t, "--agent", "boss", "blocker", "resolve", id, "account created"); !strings.HasPrefix(out, "resolved "+id+" after ") {
@@ -50,7 +52,7 @@ func TestBlocker_IsRaisedAcknowledgedAndResolved(tt *testing.T) {
 	if out := must0(t, "blocker", "list", "--all", "--from", "builder-1"); !strings.Contains(out, "by boss") {
 		t.Errorf("list --all:\n%s", out)
 	}
-	if got := ctl(t, "blocker", "get", "b-99999"); got.code != exitNotFound {
+	if got := ctl(t, "blocker", "get", "b-99999"); got.code != problem.ExitNotFound {
 		t.Errorf("an unknown one: %+v", got)
 	}
 }
@@ -84,10 +86,10 @@ func TestBlocker_MistakesAreNamed(tt *testing.T) {
 		code int
 		says string
 	}{
-		"everyone":  {[]string{"blocker", "raise", "x", "--to", "everyone"}, exitUsage, "NAME or role:NAME"},
-		"severity":  {[]string{"blocker", "raise", "x", "--severity", "huge"}, exitUsage, "none of low, medium"},
-		"no role":   {[]string{"blocker", "raise", "x", "--to", "role:dba"}, exitNotFound, `the role "dba"`},
-		"no object": {[]string{"blocker", "raise", "x", "--auto-resolve"}, exitUsage, "neither an agent nor a task"},
+		"everyone":  {[]string{"blocker", "raise", "x", "--to", "everyone"}, problem.ExitUsage, "NAME or role:NAME"},
+		"severity":  {[]string{"blocker", "raise", "x", "--severity", "huge"}, problem.ExitUsage, "none of low, medium"},
+		"no role":   {[]string{"blocker", "raise", "x", "--to", "role:dba"}, problem.ExitNotFound, `the role "dba"`},
+		"no object": {[]string{"blocker", "raise", "x", "--auto-resolve"}, problem.ExitUsage, "neither an agent nor a task"},
 	} {
 		if got := ctl(t, append([]string{"--agent", "builder-1"}, c.args...)...); got.code != c.code || !strings.Contains(got.err, c.says) {
 			t.Errorf("%s: %+v", name, got)

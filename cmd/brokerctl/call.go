@@ -11,10 +11,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/jsonform"
 )
 
-func newCallCommand(c *cli) *cobra.Command {
+func newCallCommand(c *command.Caller) *cobra.Command {
 	return &cobra.Command{
 		Use:   "call METHOD [JSON|@FILE|-]",
 		Short: "Make any call of the API, with JSON",
@@ -26,7 +28,7 @@ brokerctl adds no request id and reads no further pages.`,
   echo '{"box":"sent"}' | brokerctl call MessageService/ListMessages -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return usagef("call needs METHOD, such as AdminService/GetStatus, and at most one request")
+				return problem.Usagef("call needs METHOD, such as AdminService/GetStatus, and at most one request")
 			}
 			_, err := unaryMethod(args[0])
 			return err
@@ -44,15 +46,15 @@ brokerctl adds no request id and reads no further pages.`,
 			}
 			request, answer := emptyMessage(method.Input()), emptyMessage(method.Output())
 			if len(args) == 2 {
-				content, err := c.text(cmd, "JSON", args[1])
+				content, err := c.Text(cmd, "JSON", args[1])
 				if err != nil {
 					return err
 				}
 				if err := jsonform.Decode([]byte(content), request); err != nil {
-					return usagef("the request of %s: %v", method.Name(), err)
+					return problem.Usagef("the request of %s: %v", method.Name(), err)
 				}
 			}
-			broker, err := c.connect(cmd.Context())
+			broker, err := c.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -81,9 +83,9 @@ func unaryMethod(name string) (protoreflect.MethodDescriptor, error) {
 	m, ok := found.(protoreflect.MethodDescriptor)
 	switch {
 	case err != nil || !ok:
-		return nil, usagef("there is no method %q; docs/api.md lists them, and the shell's completion too", name)
+		return nil, problem.Usagef("there is no method %q; docs/api.md lists them, and the shell's completion too", name)
 	case m.IsStreamingClient() || m.IsStreamingServer():
-		return nil, usagef("%s is a stream, which call cannot make; POST /v1/call/%s/%s over HTTP can",
+		return nil, problem.Usagef("%s is a stream, which call cannot make; POST /v1/call/%s/%s over HTTP can",
 			m.Name(), m.Parent().Name(), m.Name())
 	}
 	return m, nil
@@ -110,6 +112,6 @@ func unaryMethods() []string {
 // emptyMessage returns an empty message of the API.
 func emptyMessage(d protoreflect.MessageDescriptor) proto.Message {
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	must(err)
+	command.Must(err)
 	return kind.New().Interface()
 }

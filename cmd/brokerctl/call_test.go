@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 func TestCall_MakesAnyUnaryCall(tt *testing.T) {
@@ -31,14 +33,14 @@ func TestCall_MakesAnyUnaryCall(tt *testing.T) {
 		says string
 		args []string
 	}{
-		{exitUsage, "call needs METHOD", nil},
-		{exitUsage, `there is no method "AdminService/Status"`, []string{"AdminService/Status"}},
-		{exitUsage, `there is no method "AdminService"`, []string{"AdminService"}},
-		{exitUsage, `there is no method "Message/id"`, []string{"Message/id"}},
-		{exitUsage, "SubscribeEvents is a stream", []string{"EventService/SubscribeEvents"}},
-		{exitUsage, "messages[0].priorty", []string{"MessageService/SendMessages", `{"messages":[{"priorty":1}]}`}},
-		{exitUsage, "not one JSON object", []string{"MessageService/SendMessages", `[]`}},
-		{exitNotFound, "AGENT_NOT_FOUND", []string{"AgentService/GetAgent", `{"name":"nobody"}`, "-o", "json"}},
+		{problem.ExitUsage, "call needs METHOD", nil},
+		{problem.ExitUsage, `there is no method "AdminService/Status"`, []string{"AdminService/Status"}},
+		{problem.ExitUsage, `there is no method "AdminService"`, []string{"AdminService"}},
+		{problem.ExitUsage, `there is no method "Message/id"`, []string{"Message/id"}},
+		{problem.ExitUsage, "SubscribeEvents is a stream", []string{"EventService/SubscribeEvents"}},
+		{problem.ExitUsage, "messages[0].priorty", []string{"MessageService/SendMessages", `{"messages":[{"priorty":1}]}`}},
+		{problem.ExitUsage, "not one JSON object", []string{"MessageService/SendMessages", `[]`}},
+		{problem.ExitNotFound, "AGENT_NOT_FOUND", []string{"AgentService/GetAgent", `{"name":"nobody"}`, "-o", "json"}},
 	} {
 		if got := ctl(t, append([]string{"call"}, c.args...)...); got.code != c.exit || !strings.Contains(got.err, c.says) {
 			t.Errorf("call %v: %+v", c.args, got)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 )
 
@@ -329,7 +330,7 @@ func TestChannel_SubscribeWarnsOfAnUnknownTypeAndExplainShowsIt(tt *testing.T) {
 	if !found || !strings.Contains(must0(t, strings.Fields(command)...), "t1") {
 		t.Errorf("the command of the finding shows no message: %s", out)
 	}
-	if got := ctl(t, "explain", "channel", "none"); got.code != exitNotFound {
+	if got := ctl(t, "explain", "channel", "none"); got.code != problem.ExitNotFound {
 		t.Errorf("%+v", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/apptest"
 	"brokerd/internal/validate"
 )
@@ -13,7 +14,7 @@ import (
 // configure writes a .brokerd.yaml to the working folder.
 func configure(t *shell, text string) {
 	t.Helper()
-	apptest.NoError(t, os.WriteFile(t.path(configFile), []byte(text), 0o600))
+	apptest.NoError(t, os.WriteFile(t.path(setting.ConfigFile), []byte(text), 0o600))
 }
 
 func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(tt *testing.T) {
@@ -27,7 +28,7 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(tt *testing.T
 	below := filepath.Join(dir, "a", "b")
 	apptest.NoError(t, os.MkdirAll(below, 0o700))
 	t.Chdir(below)
-	file := filepath.Join(dir, configFile)
+	file := filepath.Join(dir, setting.ConfigFile)
 	check := func(agent any, agentFrom, session, sessionFrom string, args ...string) {
 		t.Helper()
 		got := decode(t, must0(t, append(args, "whoami")...))
@@ -66,7 +67,7 @@ func TestConfig_FaultsAreNamedWithFileAndKey(tt *testing.T) {
 	} {
 		configure(t, text)
 		got := ctl(t, "inbox")
-		if got.code != 2 || !strings.Contains(got.err, configFile+": ") || !strings.Contains(got.err, want) {
+		if got.code != 2 || !strings.Contains(got.err, setting.ConfigFile+": ") || !strings.Contains(got.err, want) {
 			t.Errorf("%q: %+v, want %q", text, got, want)
 		}
 	}
@@ -110,7 +111,7 @@ func TestConfig_NamesAreThoseOfTheBroker(t *testing.T) {
 	} {
 		var c validate.Check
 		c.Name("name", name)
-		if got, want := validName.MatchString(name), c.Err() == nil; got != want {
+		if got, want := setting.ValidName.MatchString(name), c.Err() == nil; got != want {
 			t.Errorf("%q: %t, want %t", name, got, want)
 		}
 	}

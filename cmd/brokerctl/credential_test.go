@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/app"
 )
 
@@ -31,7 +32,7 @@ func TestCredential_IsIssuedUsedAndRevoked(tt *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != 44 {
 		t.Errorf("%v %v", info, err)
 	}
-	if got := ctl(t, "credential", "issue", "observer", "--out", file); got.code != exitUsage || !strings.Contains(got.err, "exists already") {
+	if got := ctl(t, "credential", "issue", "observer", "--out", file); got.code != problem.ExitUsage || !strings.Contains(got.err, "exists already") {
 		t.Errorf("a file that exists: %+v", got)
 	}
 
@@ -43,13 +44,13 @@ func TestCredential_IsIssuedUsedAndRevoked(tt *testing.T) {
 	if got := over("--agent", "b1", "agent", "register"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	if got := over("--agent", "b1", "agent", "register", "--role", "lead"); got.code != exitDenied {
+	if got := over("--agent", "b1", "agent", "register", "--role", "lead"); got.code != problem.ExitDenied {
 		t.Errorf("another role: %+v", got)
 	}
-	if got := over("--agent", "b2", "inbox"); got.code != exitDenied || !strings.Contains(got.err, "the credential is for the agent b1") {
+	if got := over("--agent", "b2", "inbox"); got.code != problem.ExitDenied || !strings.Contains(got.err, "the credential is for the agent b1") {
 		t.Errorf("another agent: %+v", got)
 	}
-	if got := over("credential", "list"); got.code != exitDenied {
+	if got := over("credential", "list"); got.code != problem.ExitDenied {
 		t.Errorf("an agent lists credentials: %+v", got)
 	}
 
@@ -64,7 +65,7 @@ func TestCredential_IsIssuedUsedAndRevoked(tt *testing.T) {
 	t.Setenv("BROKERD_CREDENTIAL_FILE", file)
 	for _, args := range [][]string{{"inbox"}, {"receive", "--follow"}, {"claim", "--wait", "1h"}, {"event", "follow"}} {
 		got := over(append([]string{"--agent", "b1"}, args...)...)
-		if got.code != exitDenied || !strings.Contains(got.err, "was revoked at") || !strings.Contains(got.err, "laptop lost") {
+		if got.code != problem.ExitDenied || !strings.Contains(got.err, "was revoked at") || !strings.Contains(got.err, "laptop lost") {
 			t.Errorf("%v with a revoked credential: %+v", args, got)
 		}
 	}
@@ -90,7 +91,7 @@ func TestCredentialIssue_PrintsTheSecretOnce(tt *testing.T) {
 		t.Errorf("%v", got)
 	}
 	again := ctl(t, "credential", "issue", "operator", "--request-id", id)
-	if again.code != exitConflict || !strings.Contains(again.err, "credential revoke "+at(t, got, "credential", "id").(string)) {
+	if again.code != problem.ExitConflict || !strings.Contains(again.err, "credential revoke "+at(t, got, "credential", "id").(string)) {
 		t.Errorf("%+v", again)
 	}
 	for _, c := range []struct {
@@ -103,14 +104,14 @@ func TestCredentialIssue_PrintsTheSecretOnce(tt *testing.T) {
 		{[]string{"root"}, "access"},
 		{nil, "the access"},
 	} {
-		if got := ctl(t, append([]string{"credential", "issue"}, c.args...)...); got.code != exitUsage || !strings.Contains(got.err, c.text) {
+		if got := ctl(t, append([]string{"credential", "issue"}, c.args...)...); got.code != problem.ExitUsage || !strings.Contains(got.err, c.text) {
 			t.Errorf("%v: %+v", c.args, got)
 		}
 	}
-	if got := ctl(t, "credential", "issue", "agent", "x", "--session", "nowhere", "--out", filepath.Join(t.TempDir(), "x")); got.code != exitNotFound {
+	if got := ctl(t, "credential", "issue", "agent", "x", "--session", "nowhere", "--out", filepath.Join(t.TempDir(), "x")); got.code != problem.ExitNotFound {
 		t.Errorf("%+v", got)
 	}
-	if got := ctl(t, "credential", "revoke", "c-1"); got.code != exitNotFound {
+	if got := ctl(t, "credential", "revoke", "c-1"); got.code != problem.ExitNotFound {
 		t.Errorf("%+v", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 )
@@ -142,11 +143,11 @@ func TestCredentialTLS_MistakesChangeNothing(tt *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--host", "broker.example"}, exitConflict, "is for localhost, not for broker.example; --renew replaces it"},
-		{[]string{"two words"}, exitUsage, "is not a name"},
-		{[]string{"../builder"}, exitUsage, "is not a name"},
-		{[]string{"builder-1", "--for", "0s"}, exitUsage, "--for"},
-		{[]string{"--renew", "--host", "a b"}, exitUsage, "neither the name nor the address"},
+		{[]string{"--host", "broker.example"}, problem.ExitConflict, "is for localhost, not for broker.example; --renew replaces it"},
+		{[]string{"two words"}, problem.ExitUsage, "is not a name"},
+		{[]string{"../builder"}, problem.ExitUsage, "is not a name"},
+		{[]string{"builder-1", "--for", "0s"}, problem.ExitUsage, "--for"},
+		{[]string{"--renew", "--host", "a b"}, problem.ExitUsage, "neither the name nor the address"},
 	} {
 		got := ctl(t, append([]string{"credential", "tls", "ours"}, c.args...)...)
 		if got.code != c.code || !strings.Contains(got.err, c.want) {
@@ -157,7 +158,7 @@ func TestCredentialTLS_MistakesChangeNothing(tt *testing.T) {
 		t.Errorf("the folder has %q", slices.Sorted(maps.Keys(after)))
 	}
 	apptest.NoError(t, os.Remove(t.path("ours/server.key")))
-	if got := ctl(t, "credential", "tls", "ours"); got.code != exitConflict || !strings.Contains(got.err, "only one of") {
+	if got := ctl(t, "credential", "tls", "ours"); got.code != problem.ExitConflict || !strings.Contains(got.err, "only one of") {
 		t.Errorf("a certificate without its key: %+v", got)
 	}
 }
@@ -182,17 +183,17 @@ func TestCredentialTLS_AgentsWorkWithTheirCertificates(tt *testing.T) {
 	must0(t, "trust", "--yes")
 	must0(t, "--agent", "builder-1", "agent", "register")
 	got := ctl(t, "--agent", "critic-1", "agent", "register")
-	if got.code != exitDenied || !strings.Contains(got.err, "builder-1") {
+	if got.code != problem.ExitDenied || !strings.Contains(got.err, "builder-1") {
 		t.Errorf("another agent's name: %+v", got)
 	}
 	t.Setenv("BROKERD_TLS_CA", "../"+cert) // no authority
 	got = ctl(t, "--addr", address, "whoami")
-	if got.code != exitUnreachable || !strings.Contains(got.err, "an authority that is not trusted") {
+	if got.code != problem.ExitUnreachable || !strings.Contains(got.err, "an authority that is not trusted") {
 		t.Errorf("another authority: %+v", got)
 	}
 	t.Setenv("BROKERD_TLS_CA", "none.pem")
 	got = ctl(t, "--addr", address, "whoami")
-	if got.code != exitUsage || !strings.Contains(got.err, "none.pem") {
+	if got.code != problem.ExitUsage || !strings.Contains(got.err, "none.pem") {
 		t.Errorf("no file of authorities: %+v", got)
 	}
 	must0(t, "whoami") // the local broker needs no TLS

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/local"
 	"brokerd/internal/apptest"
 )
 
@@ -73,7 +75,7 @@ func TestDashboard_PrintsALinkThatLogsInOnce(tt *testing.T) {
 		!strings.HasPrefix(link["url"].(string), "http://"+address+"/login#") {
 		t.Errorf("%v", link)
 	}
-	if got := ctl(t, "--agent", "a", "dashboard"); got.code != exitDenied {
+	if got := ctl(t, "--agent", "a", "dashboard"); got.code != problem.ExitDenied {
 		t.Errorf("as an agent: %+v", got)
 	}
 }
@@ -113,7 +115,7 @@ func TestPageAddress_NamesWhatABrowserCanOpen(t *testing.T) {
 		{"unix:///var/lib/brokerd/brokerd.sock", true, ""},
 		{"unix:relative:7420", false, ""},
 	} {
-		if got, ok := pageAddress(tt.address, tt.secure); got != tt.want || ok != (tt.want != "") {
+		if got, ok := local.PageAddress(tt.address, tt.secure); got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%s %v: %q %v", tt.address, tt.secure, got, ok)
 		}
 	}
@@ -165,12 +167,12 @@ func TestDashboardOpen_ReportsABrowserThatFails(tt *testing.T) {
 	done := make(chan result, 1)
 	go func() { done <- ctl(t, "dashboard", "--open") }()
 	apptest.NoError(t, apptest.Err(os.ReadFile(opened)))
-	if got := <-done; got.code != exitError || !strings.Contains(got.err, "exit status 3; open the link by hand") {
+	if got := <-done; got.code != problem.ExitError || !strings.Contains(got.err, "exit status 3; open the link by hand") {
 		t.Errorf("%+v", got)
 	}
 	t.Setenv("PATH", t.TempDir())
 	got := ctl(t, "dashboard", "--open")
-	if got.code != exitError || !strings.Contains(got.err, "by hand") || !strings.Contains(got.out, "/login#") {
+	if got.code != problem.ExitError || !strings.Contains(got.err, "by hand") || !strings.Contains(got.out, "/login#") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
@@ -125,7 +126,7 @@ func TestDemo_EndedEarlyLeavesNothing(tt *testing.T) {
 			apptest.NoError(t, cmd.Start())
 			for lines := bufio.NewScanner(out); lines.Scan() && !strings.Contains(lines.Text(), " from lead: "); {
 			}
-			want := exitSignal + int(signal)
+			want := problem.ExitSignal + int(signal)
 			switch signal {
 			case syscall.SIGPIPE: // comes from the next write
 				err = out.Close()
@@ -212,7 +213,7 @@ func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(tt *testing.T) {
 		rest.WriteString(lines.Text() + "\n")
 	}
 	_ = cmd.Wait() // the exit code tells
-	if got := cmd.ProcessState.ExitCode(); got != exitSignal+int(syscall.SIGINT) || errs.Len() > 0 {
+	if got := cmd.ProcessState.ExitCode(); got != problem.ExitSignal+int(syscall.SIGINT) || errs.Len() > 0 {
 		t.Errorf("ended with %d: %s", got, errs.String())
 	}
 	if !strings.Contains(rest.String(), "For another link: brokerctl --addr unix://") {
@@ -225,10 +226,10 @@ func TestDemo_WithoutADaemonSaysWhereItLooked(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
 	t.Setenv("PATH", t.TempDir())
-	if got := ctl(t, "demo"); got.code != exitError || !strings.Contains(got.err, "neither beside brokerctl nor in PATH") {
+	if got := ctl(t, "demo"); got.code != problem.ExitError || !strings.Contains(got.err, "neither beside brokerctl nor in PATH") {
 		t.Errorf("%+v", got)
 	}
-	if got := ctl(t, "demo", "--pace", "-1"); got.code != exitUsage {
+	if got := ctl(t, "demo", "--pace", "-1"); got.code != problem.ExitUsage {
 		t.Errorf("%+v", got)
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 // graves makes two dead letters of builder-1 and one of builder-2.
@@ -69,7 +71,7 @@ func TestDLQ_IDsAndFiltersAreTwoWaysToChoose(tt *testing.T) {
 		"redrive --mailbox builder-1 --since nonsense": "nonsense",
 	} {
 		got := ctl(t, append([]string{"dlq"}, strings.Fields(args)...)...)
-		if got.code != exitUsage || !strings.Contains(got.err, want) {
+		if got.code != problem.ExitUsage || !strings.Contains(got.err, want) {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
@@ -94,7 +96,7 @@ func TestMailboxList_SortsByAgeOrNumber(tt *testing.T) {
 		t.Errorf("%s", out)
 	}
 	got := ctl(t, "mailbox", "list", "--order", "size")
-	if got.code != exitUsage || !strings.Contains(got.err, "oldest, waiting") {
+	if got.code != problem.ExitUsage || !strings.Contains(got.err, "oldest, waiting") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -20,6 +20,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/apptest"
 )
 
@@ -58,11 +62,11 @@ func TestExitCode_FollowsTheAPIsAnswer(tt *testing.T) {
 		{apiError(t, codes.Unavailable, "DISK_FULL"), 69},
 		{&client.UnreachableError{Address: "x", Err: errors.New("gone")}, 69},
 		{fmt.Errorf("wrapped: %w", apiError(t, codes.NotFound, "AGENT_NOT_FOUND")), 3},
-		{failf(exitNothing, "nothing came"), 4},
+		{problem.Failf(problem.ExitNothing, "nothing came"), 4},
 	} {
 		var errs strings.Builder
-		x := &cli{env: environment{Err: &errs}, ran: true}
-		if got := x.report(t.Context(), newRoot(x), c.err); got != c.want {
+		x := quiet(setting.Environment{Err: &errs})
+		if got := x.Report(t.Context(), newRoot(x), c.err); got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)
 		}
 		if lines := strings.Count(errs.String(), "\n"); c.err != nil && lines != 1 {
@@ -74,25 +78,32 @@ func TestExitCode_FollowsTheAPIsAnswer(tt *testing.T) {
 func TestExitCode_OfASignalIsTheSignals(tt *testing.T) {
 	t := newShell(tt)
 	ctx, interrupt := context.WithCancelCause(t.Context())
-	interrupt(&interrupted{os.Interrupt})
+	interrupt(&problem.Interrupted{Signal: os.Interrupt})
 	var errs strings.Builder
-	x := &cli{env: environment{Err: &errs}, ran: true}
+	x := quiet(setting.Environment{Err: &errs})
 	for _, err := range []error{context.Canceled, status.Error(codes.Canceled, "gone")} {
-		if got := x.report(ctx, newRoot(x), err); got != 130 || errs.String() != "" {
+		if got := x.Report(ctx, newRoot(x), err); got != 130 || errs.String() != "" {
 			t.Errorf("%v: exit code %d, %q", err, got, errs.String())
 		}
 	}
 	root := newRoot(x)
-	x.global.output = formatJSON
+	x.Global.Output = output.FormatJSON
 	want := `{"error":{"code":"interrupted","message":"interrupted by interrupt"}}` + "\n"
-	if got := x.report(ctx, root, context.Canceled); got != 130 || errs.String() != want {
+	if got := x.Report(ctx, root, context.Canceled); got != 130 || errs.String() != want {
 		t.Errorf("exit code %d, %q", got, errs.String())
 	}
 }
 
+// quiet is a run whose command was reached.
+func quiet(env setting.Environment) *command.Caller {
+	c := command.New(env)
+	c.Ran = true
+	return c
+}
+
 func TestError_SaysHowLongToWait(t *testing.T) {
 	err := apiError(t, codes.ResourceExhausted, "TOO_MANY", &errdetails.RetryInfo{RetryDelay: durationpb.New(90 * time.Second)})
-	if _, text := (&cli{ran: true}).explain(err); text != "what the broker says; try again in 1m30s" {
+	if _, text := quiet(setting.Environment{}).Explain(err); text != "what the broker says; try again in 1m30s" {
 		t.Error(text)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
@@ -136,7 +137,7 @@ func TestErrors_WithJSONAreOneObjectWithTheSameCode(tt *testing.T) {
 			continue
 		}
 		got := ctl(t, row.args...)
-		code := codeOf(row.exit)
+		code := problem.CodeOf(row.exit)
 		if got.code != row.exit {
 			t.Errorf("%q: %+v, want code %d", row.args, got, row.exit)
 		}
@@ -268,13 +269,13 @@ func TestExitCodes_OfTheManualAreThoseOfTheHelp(tt *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
 	apptest.NoError(t, err)
 	help := "\n" + must0(t, "help", "exit-codes")
-	for _, row := range exitCodes {
-		exit := strconv.Itoa(row.exit) + prompt.Either(row.exit == exitSignal, "+N", "")
-		code := prompt.Either(row.code == "", "–", "`"+row.code+"`")
-		if line := fmt.Sprintf("\n| %s | %s | %s |\n", exit, code, row.meaning); !strings.Contains(string(page), line) {
+	for _, row := range problem.ExitCodes {
+		exit := strconv.Itoa(row.Exit) + prompt.Either(row.Exit == problem.ExitSignal, "+N", "")
+		code := prompt.Either(row.Code == "", "–", "`"+row.Code+"`")
+		if line := fmt.Sprintf("\n| %s | %s | %s |\n", exit, code, row.Meaning); !strings.Contains(string(page), line) {
 			t.Errorf("docs/json.md has no line %q", line)
 		}
-		if line := fmt.Sprintf("\n  %-6s %s\n", exit, row.meaning); !strings.Contains(help, line) {
+		if line := fmt.Sprintf("\n  %-6s %s\n", exit, row.Meaning); !strings.Contains(help, line) {
 			t.Errorf("the help has no line %q", line)
 		}
 	}

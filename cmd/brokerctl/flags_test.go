@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/cmd/brokerctl/internal/command"
 )
 
 func TestDuration_KnowsDaysAndExplainsWhatIsWrong(t *testing.T) {
@@ -13,7 +15,7 @@ func TestDuration_KnowsDaysAndExplainsWhatIsWrong(t *testing.T) {
 		"1d": day, "2d": 2 * day, "1d12h": 36 * time.Hour,
 		"1.5d": 36 * time.Hour, "365d": 365 * day, "-1d": -day,
 	} {
-		if got, err := parseDuration(text); err != nil || got != want {
+		if got, err := command.ParseDuration(text); err != nil || got != want {
 			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}
@@ -21,7 +23,7 @@ func TestDuration_KnowsDaysAndExplainsWhatIsWrong(t *testing.T) {
 		"5": `"5" has no unit; write 5s, 5m, 5h or 5d`, "": "not a duration", "d": "not a duration", "1w": "not a duration",
 		"1d1d": "not a duration", "200000d": "not a duration", "soon": "not a duration", "12h1d": "not a duration",
 	} {
-		if got, err := parseDuration(text); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := command.ParseDuration(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v, want %q", text, got, err, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/hook"
 	"brokerd/internal/apptest"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
@@ -150,7 +151,7 @@ func TestFrames_NoSenderChoosesALineOfAHook(tt *testing.T) {
 	t.Setenv("BROKERD_AGENT", "victim")
 	inputs := maps.Clone(vendorInputs)
 	inputs["claude-code"] = struct{ write, other, stop, end string }{editInput, editInput, stopInput, endInput}
-	for vendor, v := range hookVendors {
+	for vendor, v := range hook.Vendors {
 		in, known := inputs[vendor]
 		if !known {
 			t.Errorf("the hook of %s has no walk", vendor)
@@ -163,7 +164,7 @@ func TestFrames_NoSenderChoosesALineOfAHook(tt *testing.T) {
 			name, input, wants string
 			shows              bool
 		}{
-			{"write", in.write, "src/a.go is held by mallory, ends in ", false}, {"after", after, prompt.Either(v.context, "Next: brokerctl ack ", ""), v.context},
+			{"write", in.write, "src/a.go is held by mallory, ends in ", false}, {"after", after, prompt.Either(v.Context, "Next: brokerctl ack ", ""), v.Context},
 			{"stop", in.stop, "Next: brokerctl ack ", true}, {"end", in.end, "", false},
 		} {
 			must0(t, "--agent", "mallory", "send", "victim", hostileLine, "--body", hostileText)
@@ -181,7 +182,7 @@ func TestFrames_NoSenderChoosesALineOfAHook(tt *testing.T) {
 			}
 		}
 	}
-	if got := slices.Sorted(maps.Keys(inputs)); len(got) != len(hookVendors) {
+	if got := slices.Sorted(maps.Keys(inputs)); len(got) != len(hook.Vendors) {
 		t.Errorf("%v", got)
 	}
 }

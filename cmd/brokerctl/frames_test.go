@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/apptest"
 )
 
@@ -288,17 +291,17 @@ func TestFrames_NoSenderChoosesALineOfACommand(tt *testing.T) {
 // A command that is new tomorrow needs a walk, or a reason why its output has no frames.
 func TestFrames_EveryCommandIsWalked(t *testing.T) {
 	t.Parallel()
-	root := newRoot(&cli{})
+	root := newRoot(command.New(setting.Environment{}))
 	walked := map[string]bool{"hook": true} // TestFrames_NoSenderChoosesALineOfAHook
 	for _, w := range commandWalks {
 		walked[w.path(root)] = true
 	}
-	for _, cmd := range allCommands(root) {
+	for _, cmd := range command.AllCommands(root) {
 		path := strings.TrimPrefix(cmd.CommandPath(), "brokerctl ")
 		if !cmd.Runnable() || cmd.HasSubCommands() || cmd.IsAdditionalHelpTopicCommand() {
 			continue
 		}
-		if walked[path] == (plainOutputs[path] != "") {
+		if walked[path] == (output.PlainOutputs[path] != "") {
 			t.Errorf("%s: want it either among commandWalks or among plainOutputs", path)
 		}
 	}

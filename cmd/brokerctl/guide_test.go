@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/work"
 )
 
 // tokens estimates the tokens of a text for a language model: four characters each.
@@ -47,7 +51,7 @@ func TestGuide_FitsIntoAPromptAndNamesTheAgent(tt *testing.T) {
 
 // A coding agent's shell stops a command after two minutes.
 func TestGuide_KeepsEveryWaitUnder100Seconds(t *testing.T) {
-	waits := regexp.MustCompile(`--wait (\S+)`).FindAllStringSubmatch(guideText, -1)
+	waits := regexp.MustCompile(`--wait (\S+)`).FindAllStringSubmatch(work.GuideText, -1)
 	for _, wait := range waits {
 		if d, err := time.ParseDuration(wait[1]); err != nil || d >= 100*time.Second {
 			t.Errorf("%s: %v", wait[0], err)
@@ -60,8 +64,8 @@ func TestGuide_KeepsEveryWaitUnder100Seconds(t *testing.T) {
 
 // Each command of the guide exists with the flags that the guide gives it.
 func TestGuide_NamesCommandsThatExist(t *testing.T) {
-	root := newRoot(&cli{})
-	commands := regexp.MustCompile(`(?m)brokerctl (.*)$`).FindAllStringSubmatch(guideText, -1)
+	root := newRoot(command.New(setting.Environment{}))
+	commands := regexp.MustCompile(`(?m)brokerctl (.*)$`).FindAllStringSubmatch(work.GuideText, -1)
 	for _, line := range commands {
 		words := strings.Fields(line[1])
 		if words[0] == "%s" || words[0] == "COMMAND" {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 )
 
@@ -33,7 +34,7 @@ func TestHandoff_IsOfferedCheckedAndAccepted(tt *testing.T) {
 		at(t, h, "task_id") != "t1" || at(t, h, "grants", 0, "name") != "src/" {
 		t.Errorf("created %v", h)
 	}
-	if got := ctl(t, "--agent", "architect-1", "handoff", "get", id, "--wait", "10ms"); got.code != exitNothing {
+	if got := ctl(t, "--agent", "architect-1", "handoff", "get", id, "--wait", "10ms"); got.code != problem.ExitNothing {
 		t.Errorf("a wait that ended: %+v", got)
 	}
 	out := must0(t, "--agent", "builder-1", "-o", "prompt", "handoff", "get", id)
@@ -50,7 +51,7 @@ func TestHandoff_IsOfferedCheckedAndAccepted(tt *testing.T) {
 	if !strings.Contains(out, "holds the lock src/, fence ") {
 		t.Errorf("accept: %s", out)
 	}
-	if got := ctl(t, "--agent", "architect-1", "lock", "extend", number(fence)); got.code != exitLost {
+	if got := ctl(t, "--agent", "architect-1", "lock", "extend", number(fence)); got.code != problem.ExitLost {
 		t.Errorf("the sender extends the lock: %+v", got)
 	}
 	must0(t, "--agent", "architect-1", "handoff", "get", id, "--wait", "1m")
@@ -74,7 +75,7 @@ func TestHandoff_CreateReadsAFileAndWaitsForTheAnswer(tt *testing.T) {
 	claim := fields(t, "--agent", "builder-1", "claim", "--wait", "25s")
 	id := at(t, claim, "message", "payload", "handoff_id").(string)
 	must0(t, "--agent", "builder-1", "handoff", "reject", id, "no time")
-	if got := <-done; got.code != exitRejected || got.out != id+" rejected by builder-1: no time\n" || !strings.Contains(got.err, "rejected by builder-1") {
+	if got := <-done; got.code != problem.ExitRejected || got.out != id+" rejected by builder-1: no time\n" || !strings.Contains(got.err, "rejected by builder-1") {
 		t.Errorf("create --wait: %+v", got)
 	}
 	id = at(t, fields(t, "--agent", "architect-1", "handoff", "create", "-f", "handoff.yaml", "--check", "docs read"), "id").(string)
@@ -144,10 +145,10 @@ func TestHandoff_CreateUploadsTheFilesThatTheBrokerDoesNotHave(tt *testing.T) {
 		code int
 		says string
 	}{
-		"docs/none.md":   {exitNotFound, "no file of this path: upload it first (brokerctl --agent architect-1 artifact upload FILE docs/none.md)"},
-		"docs/plan.md@2": {exitNotFound, "its newest version is 1"},
-		"docs":           {exitUsage, "docs is no regular file"},
-		"../secret":      {exitUsage, "artifact upload ../secret NAME"},
+		"docs/none.md":   {problem.ExitNotFound, "no file of this path: upload it first (brokerctl --agent architect-1 artifact upload FILE docs/none.md)"},
+		"docs/plan.md@2": {problem.ExitNotFound, "its newest version is 1"},
+		"docs":           {problem.ExitUsage, "docs is no regular file"},
+		"../secret":      {problem.ExitUsage, "artifact upload ../secret NAME"},
 	} {
 		if got := ctl(t, append(create, "--artifact", artifact)...); got.code != c.code || !strings.Contains(got.err, c.says) {
 			t.Errorf("%s: %+v", artifact, got)
@@ -168,14 +169,14 @@ func TestHandoff_MistakesAreNamed(tt *testing.T) {
 		code int
 		says string
 	}{
-		"no title":         {[]string{"create", "builder-1"}, exitUsage, "title is missing"},
-		"unknown field":    {[]string{"create", "-f", "bad.yaml"}, exitUsage, "titel"},
-		"everyone":         {[]string{"create", "everyone", "x"}, exitUsage, "an agent or a role"},
-		"bad link":         {[]string{"create", "builder-1", "x", "--link", "picture:1"}, exitUsage, "none of state, message, file, url"},
-		"not held":         {[]string{"create", "builder-1", "x", "--fence", "7"}, exitConflict, "does not hold"},
-		"bad item":         {[]string{"check", "h-1", "first"}, exitUsage, "not the number of an item"},
-		"unknown handoff":  {[]string{"accept", "h-1"}, exitNotFound, `no handoff "h-1"`},
-		"unknown receiver": {[]string{"create", "builder-2", "x"}, exitNotFound, "builder-1"},
+		"no title":         {[]string{"create", "builder-1"}, problem.ExitUsage, "title is missing"},
+		"unknown field":    {[]string{"create", "-f", "bad.yaml"}, problem.ExitUsage, "titel"},
+		"everyone":         {[]string{"create", "everyone", "x"}, problem.ExitUsage, "an agent or a role"},
+		"bad link":         {[]string{"create", "builder-1", "x", "--link", "picture:1"}, problem.ExitUsage, "none of state, message, file, url"},
+		"not held":         {[]string{"create", "builder-1", "x", "--fence", "7"}, problem.ExitConflict, "does not hold"},
+		"bad item":         {[]string{"check", "h-1", "first"}, problem.ExitUsage, "not the number of an item"},
+		"unknown handoff":  {[]string{"accept", "h-1"}, problem.ExitNotFound, `no handoff "h-1"`},
+		"unknown receiver": {[]string{"create", "builder-2", "x"}, problem.ExitNotFound, "builder-1"},
 	} {
 		if got := ctl(t, append([]string{"--agent", "architect-1", "handoff"}, c.args...)...); got.code != c.code || !strings.Contains(got.err, c.says) {
 			t.Errorf("%s: %+v", name, got)

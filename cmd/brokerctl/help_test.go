@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/apptest"
 )
 
@@ -18,12 +20,12 @@ const helpCharacters = 34_400 * 4
 
 func TestHelp_EveryPageFitsTheTerminalAndHasAnExample(t *testing.T) {
 	rawTypes := regexp.MustCompile(`(?m)^ +(-., )?--\S+ (string|int|float|duration)|default \[`)
-	root := newRoot(&cli{})
+	root := newRoot(command.New(setting.Environment{}))
 	root.InitDefaultVersionFlag()
 	total := 0
-	for _, cmd := range allCommands(root) {
+	for _, cmd := range command.AllCommands(root) {
 		var page bytes.Buffer
-		writeHelp(&page, cmd)
+		command.WriteHelp(&page, cmd)
 		total += utf8.RuneCount(page.Bytes())
 		for line := range strings.Lines(page.String()) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
@@ -33,7 +35,7 @@ func TestHelp_EveryPageFitsTheTerminalAndHasAnExample(t *testing.T) {
 		if raw := rawTypes.FindString(page.String()); raw != "" {
 			t.Errorf("%s: %q has pflag's name of a type", cmd.CommandPath(), raw)
 		}
-		if cmd.Example == "" && !isTopic(cmd) {
+		if cmd.Example == "" && !command.IsTopic(cmd) {
 			t.Errorf("%s: no example", cmd.CommandPath())
 		}
 	}
@@ -44,7 +46,7 @@ func TestHelp_EveryPageFitsTheTerminalAndHasAnExample(t *testing.T) {
 }
 
 func TestHelp_EveryExampleParses(t *testing.T) {
-	for _, cmd := range allCommands(newRoot(&cli{})) {
+	for _, cmd := range command.AllCommands(newRoot(command.New(setting.Environment{}))) {
 		for line := range strings.Lines(strings.NewReplacer("\\\n", " ", "|\n", "| ").Replace(cmd.Example)) {
 			_, line, found := strings.Cut(line, "brokerctl ")
 			if !found {
@@ -53,8 +55,8 @@ func TestHelp_EveryExampleParses(t *testing.T) {
 			}
 			line, _, _ = strings.Cut(line, " | ")
 			line = strings.TrimRight(strings.TrimSpace(strings.SplitN(strings.SplitN(line, " > ", 2)[0], ")  ", 2)[0]), ")")
-			root := newRoot(&cli{})
-			called, rest, err := root.Find(words(line))
+			root := newRoot(command.New(setting.Environment{}))
+			called, rest, err := root.Find(wordsOf(line))
 			if err == nil && (called == root || called.HasSubCommands()) {
 				t.Errorf("%s: %q calls no command", cmd.CommandPath(), line)
 				continue
@@ -75,8 +77,8 @@ func TestHelp_EveryExampleParses(t *testing.T) {
 	}
 }
 
-// words splits a line as a shell does, without expansions.
-func words(line string) []string {
+// wordsOf splits a line as a shell does, without expansions.
+func wordsOf(line string) []string {
 	var all []string
 	for _, m := range regexp.MustCompile(`(?:[^\s'"]|'[^']*'|"[^"]*")+`).FindAllString(line, -1) {
 		all = append(all, strings.NewReplacer("'", "", `"`, "").Replace(m))

@@ -9,6 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/turn"
+	"brokerd/cmd/brokerctl/shared"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -19,7 +23,7 @@ func obstacle() *pb.Obstacle {
 }
 
 func TestLocks_AreListedWithWhoWaits(t *testing.T) {
-	c, cmd, out := printer(formatTable)
+	c, cmd, out := printer(output.FormatTable)
 	items := []proto.Message{
 		&pb.Lock{Fence: 11, Agent: "builder-2", Holder: "run-1", Paths: []string{"src/", "it's"}, Mode: pb.LockMode_LOCK_MODE_EXCLUSIVE, Reason: "refactoring",
 			GrantedAt: before(3 * time.Minute), HeldUntil: before(-12 * time.Minute), MaxHold: durationpb.New(time.Hour), Waiting: 1},
@@ -27,7 +31,7 @@ func TestLocks_AreListedWithWhoWaits(t *testing.T) {
 		&pb.LockTicket{Ticket: 13, Agent: "builder-1", Paths: []string{"src/a.go"}, Mode: pb.LockMode_LOCK_MODE_SHARED, CreatedAt: before(time.Minute),
 			Position: 1, Obstacles: []*pb.Obstacle{obstacle()}, Kept: true},
 	}
-	apptest.NoError(t, list(c, cmd, items, c.lockView()))
+	apptest.NoError(t, output.List(&c.Output, cmd, items, shared.LockView(c)))
 	wantText(t, out.String(), `
 ID  STATE                                   MODE       OWNER              SINCE   ENDS    PATHS           REASON
 11  held, 1 waiting                         exclusive  builder-2 (run-1)  3m ago  in 12m  src/ 'it'\''s'  refactoring
@@ -37,11 +41,11 @@ ID  STATE                                   MODE       OWNER              SINCE 
 }
 
 func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
-	c, cmd, out := printer(formatTable)
+	c, cmd, out := printer(output.FormatTable)
 	held := "src/ is held by builder-2 (run-1), ends in 12m (big refactoring)"
 	waiting := &pb.Obstacle{Agent: "builder-3", Resource: "src/a.go", Waiting: true}
 	for _, test := range []struct {
-		answer acquired
+		answer turn.Acquired
 		code   int
 		text   string
 	}{
@@ -50,23 +54,23 @@ func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
 			4, "the wait has ended: " + held + "; src/a.go is wanted earlier by builder-3; src/a.go is wanted earlier by builder-3; 1 more in the way; place 2 in the queue, ticket 13; " +
 				"the agent stays in the queue for 10s: run the command again to keep the place, or release the ticket"},
 	} {
-		err := c.showAcquired(cmd, test.answer, []string{"src/a.go"}, &acquireOptions{}, nil)
-		if code, text := c.explain(err); code != test.code || text != test.text {
+		err := shared.ShowAcquired(c, cmd, test.answer, []string{"src/a.go"}, &shared.AcquireOptions{}, nil)
+		if code, text := c.Explain(err); code != test.code || text != test.text {
 			t.Errorf("%d, %q; want %d, %q", code, text, test.code, test.text)
 		}
 	}
 	if out.Len() > 0 {
 		t.Errorf("%s", out)
 	}
-	c.global.output, c.found = formatJSON, nil
-	err := c.showAcquired(cmd, &pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, nil, &acquireOptions{}, nil)
+	c.Global.Output, c.Found = output.FormatJSON, nil
+	err := shared.ShowAcquired(c, cmd, &pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, nil, &shared.AcquireOptions{}, nil)
 	if err == nil || at(t, decode(t, out.String()), "obstacles", 0, "agent") != "builder-2" {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
 func TestAcquire_AModelReadsNoPathAndNoHolderOfOthers(t *testing.T) {
-	c, _, _ := printer(formatPrompt)
+	c, _, _ := printer(output.FormatPrompt)
 	held := &pb.Obstacle{Agent: "builder-2", Holder: canary, Resource: "src/" + canary + "/*", Reason: canary, HeldUntil: before(-12 * time.Minute)}
 	own := &pb.Obstacle{Agent: "builder-2", Holder: canary, Resource: "src/a.go"}
 	token := &pb.Obstacle{Agent: "builder-2", Holder: canary, Resource: "review/login"}
@@ -80,20 +84,20 @@ func TestAcquire_AModelReadsNoPathAndNoHolderOfOthers(t *testing.T) {
 		{own, []string{"src/a.go", "b.go"}, "src/a.go is held by builder-2"},
 		{token, nil, "review login is held by builder-2"},
 	} {
-		if got := c.inTheWay([]*pb.Obstacle{test.obstacle}, test.paths); got != test.want {
+		if got := turn.InTheWay(c, []*pb.Obstacle{test.obstacle}, test.paths); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}
 }
 
 func TestTokens_AreShownWithTheirQueue(t *testing.T) {
-	c, cmd, out := printer(formatTable)
+	c, cmd, out := printer(output.FormatTable)
 	token := &pb.Token{Type: "review", Scope: "login page", State: pb.TokenState_TOKEN_STATE_CONTESTED, Agent: "builder-2", Role: "builder", Fence: 11, GrantedAt: before(time.Minute),
 		HeldUntil: before(-time.Hour), LongestHold: durationpb.New(168 * time.Hour), LastReleasedAt: before(2 * time.Minute), Waiting: 1}
 	passed := &pb.Token{Type: "review", Scope: "x", State: pb.TokenState_TOKEN_STATE_HELD, Fence: 12, PassedToRole: "critic", Uncollected: true, HeldUntil: before(-time.Hour)}
 	free := &pb.Token{Type: "test_run", Scope: "ci", State: pb.TokenState_TOKEN_STATE_AVAILABLE, LastReleasedAt: before(time.Minute)}
-	apptest.NoError(t, list(c, cmd, []*pb.Token{token, passed, free}, c.tokenView()))
-	c.printToken(out, &pb.GetTokenResponse{Token: token, Tickets: []*pb.TokenTicket{{Ticket: 13, Agent: "builder-1", Position: 1, CreatedAt: before(time.Minute)}}})
+	apptest.NoError(t, output.List(&c.Output, cmd, []*pb.Token{token, passed, free}, shared.TokenView(c)))
+	shared.PrintToken(c, out, &pb.GetTokenResponse{Token: token, Tickets: []*pb.TokenTicket{{Ticket: 13, Agent: "builder-1", Position: 1, CreatedAt: before(time.Minute)}}})
 	wantText(t, out.String(), `
 TOKEN                STATE                OWNER        ROLE     ENDS   WAITING  FENCE  RELEASED
 review 'login page'  contested            builder-2    builder  in 1h  1        11     2m ago
@@ -143,17 +147,19 @@ func TestHold_TheHolderInTheEnvironmentIsItsAgents(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
-	t.Setenv(holderVariable, "run-1")
+	t.Setenv(turn.HolderVariable, "run-1")
 	for _, test := range []struct {
 		agent string
 		args  []string
 		want  string
 	}{{"", nil, "run-1"}, {"builder-1", nil, "run-1"}, {"builder-2", nil, ""}, {"", []string{"--holder", ""}, ""}, {"builder-2", []string{"--holder", "x"}, "x"}} {
-		var o holderOption
+		var o shared.HolderOption
 		cmd := &cobra.Command{}
 		o.AddFlags(cmd.Flags())
 		apptest.NoError(t, cmd.ParseFlags(test.args))
-		if got, err := o.holder(&cli{env: t.environment("", nil, nil), global: globalOptions{agent: test.agent}}, cmd); err != nil || got != test.want {
+		c := command.New(t.environment("", nil, nil))
+		c.Global.Agent = test.agent
+		if got, err := o.Holder(c, cmd); err != nil || got != test.want {
 			t.Errorf("%+v: %q, %v", test, got, err)
 		}
 	}

@@ -8,13 +8,17 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/people"
+	"brokerd/cmd/brokerctl/supervise"
+	"brokerd/cmd/brokerctl/work"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
 func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
-	c, _, out := printer(formatTable)
-	c.printAgent(out, &pb.GetAgentResponse{
+	c, _, out := printer(output.FormatTable)
+	people.PrintAgent(c, out, &pb.GetAgentResponse{
 		Agent: &pb.Agent{Name: "builder-1", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_FAILED, State: "failed", FailedAt: before(time.Hour), LastTool: "Edit",
 			Counters: &pb.Counters{Turns: proto.Int64(3), Errors: proto.Int64(1)}},
 		Holdings: &pb.Holdings{
@@ -107,15 +111,15 @@ func TestNext_TellsLossesOnce(tt *testing.T) {
 }
 
 func TestLosses_ThoseThatOnlyTheLogTellsOfAreCounted(t *testing.T) {
-	c, _, out := printer(formatTable)
+	c, _, out := printer(output.FormatTable)
 	lost := []*pb.Loss{{Kind: pb.LossKind_LOSS_KIND_LOCK, Name: "src/"}}
 	prompt.Losses(out, &pb.RegisterAgentResponse{Losses: lost, MoreLosses: 250})
 	prompt.Losses(out, &pb.HeartbeatResponse{Losses: lost})
-	r := &reporter{stderr: out}
-	r.tellLosses(&pb.HeartbeatResponse{Losses: lost, MoreLosses: 250})
+	r := &supervise.Reporter{Stderr: out}
+	r.TellLosses(&pb.HeartbeatResponse{Losses: lost, MoreLosses: 250})
 	turn := prompt.NewTurn(&pb.GetInboxSummaryResponse{}, nil)
 	turn.Losses, turn.MoreLosses = lost, 250
-	c.printTurn(out, &turn)
+	work.PrintTurn(c, out, &turn)
 	wantText(t, out.String(), `
 lost: lock src/
 lost: 250 more, which only the log tells of: brokerctl event list
@@ -127,7 +131,7 @@ Lost while you were away: lock src/. Stop working on it, or ask for it again.
 Lost while you were away: 250 more, which only the log tells of: brokerctl event list
 `)
 	out.Reset()
-	if err := writeTurnJSON(out, &turn); err != nil || at(t, decode(t, out.String()), "more_losses") != json.Number("250") {
+	if err := work.WriteTurnJSON(out, &turn); err != nil || at(t, decode(t, out.String()), "more_losses") != json.Number("250") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/turn"
+	"brokerd/cmd/brokerctl/supervise"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -24,7 +27,7 @@ type keepRun struct {
 
 // isLost reports whether the grant was lost at a time.
 func (k keepRun) isLost(at time.Duration) bool {
-	return k.lost == at && errors.As(k.cause, new(*errGrantLost))
+	return k.lost == at && errors.As(k.cause, new(*supervise.ErrGrantLost))
 }
 
 // isKept reports whether the grant was not lost, and was extended at these times.
@@ -38,8 +41,8 @@ func keeping(t *testing.T, goneAfter time.Duration, extend func(n int) error) (k
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		began, gone := time.Now(), make(chan struct{})
-		h := &hold{granted: began, lasts: 8 * time.Second}
-		h.extend = func(context.Context) error {
+		h := &supervise.Hold{Granted: began, Lasts: 8 * time.Second}
+		h.Extend = func(context.Context) error {
 			k.extended = append(k.extended, time.Since(began))
 			return extend(len(k.extended))
 		}
@@ -51,7 +54,7 @@ func keeping(t *testing.T, goneAfter time.Duration, extend func(n int) error) (k
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			h.keep(ctx, lose, gone)
+			h.Keep(ctx, lose, gone)
 		}()
 		select {
 		case <-ctx.Done():
@@ -102,9 +105,9 @@ func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1", "critic-1")
-	holderOf := func(h *hold) string {
-		i := slices.IndexFunc(h.env, func(pair [2]string) bool { return pair[0] == holderVariable })
-		return h.env[i][1]
+	holderOf := func(h *supervise.Hold) string {
+		i := slices.IndexFunc(h.Env, func(pair [2]string) bool { return pair[0] == turn.HolderVariable })
+		return h.Env[i][1]
 	}
 	for name, test := range map[string]struct {
 		lost bool
@@ -118,34 +121,34 @@ func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(tt *testing.T) {
 		t.Run(name, func(t *shell) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			c, cmd, out := printer(formatTable)
-			c.global.agent = "builder-1"
-			c.env.Variables, c.env.Dir = t.environ(), t.dir
+			c, cmd, out := printer(output.FormatTable)
+			c.Global.Agent = "builder-1"
+			c.Env.Variables, c.Env.Dir = t.environ(), t.dir
 			cmd.SetContext(ctx)
-			defer c.close()
-			var h *hold
+			defer c.Close()
+			var h *supervise.Hold
 			var err error
 			switch name {
 			case "lock release", "lock revoke":
-				h, err = new(runOptions).lock(c, cmd, []string{"a.go"}, pb.LockMode_LOCK_MODE_EXCLUSIVE)
+				h, err = new(supervise.RunOptions).Lock(c, cmd, []string{"a.go"}, pb.LockMode_LOCK_MODE_EXCLUSIVE)
 			case "token pass":
-				h, err = new(runOptions).token(c, cmd, "review", "login")
+				h, err = new(supervise.RunOptions).Token(c, cmd, "review", "login")
 			case "token release":
-				h, err = new(runOptions).token(c, cmd, "review", "page")
+				h, err = new(supervise.RunOptions).Token(c, cmd, "review", "page")
 			}
 			apptest.NoError(t, err)
 			must0(t, append(append([]string{"--agent", "builder-1"}, test.args...), holderOf(h))...)
 			held, lose := context.WithCancelCause(ctx)
 			defer lose(nil)
 			gone := make(chan struct{})
-			h.watch(held, c, cmd, lose, gone) // from the grant on, so that it also sees what has happened before
+			h.Watch(held, c, cmd, lose, gone) // from the grant on, so that it also sees what has happened before
 			select {
 			case <-gone:
 				if test.lost {
 					t.Error("the grant was taken for released")
 				}
 			default:
-				if cause := context.Cause(held); !test.lost || !errors.As(cause, new(*errGrantLost)) {
+				if cause := context.Cause(held); !test.lost || !errors.As(cause, new(*supervise.ErrGrantLost)) {
 					t.Errorf("lost: %v\n%s", cause, out)
 				}
 			}

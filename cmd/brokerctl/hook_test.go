@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/hook"
 	"brokerd/internal/apptest"
 	"brokerd/internal/prompt"
 )
@@ -107,18 +108,18 @@ func TestHook_AFileThatTheAgentHasLockedNeedsNoOtherLock(tt *testing.T) {
 	}
 	t.Setenv("BROKERD_AGENT", "builder-2")
 	other := hooked(t, editInput)
-	if other.code != exitBlock || !strings.Contains(other.err, "is held by builder-1") {
+	if other.code != hook.ExitBlock || !strings.Contains(other.err, "is held by builder-1") {
 		t.Errorf("another agent: %+v", other)
 	}
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	must0(t, "lock", "release", "src/")
 	must0(t, "lock", "acquire", "src/a.go", "--shared")
-	if got := hooked(t, editInput); got.code != exitBlock {
+	if got := hooked(t, editInput); got.code != hook.ExitBlock {
 		t.Errorf("a shared lock permits no writing: %+v", got)
 	}
 	must0(t, "lock", "release", "src/a.go")
 	must0(t, "lock", "acquire", "src/a.go", "--holder", "77aa")
-	if got := hooked(t, editInput); got.code != exitBlock || !strings.Contains(got.err, "is held by builder-1, ends in ") {
+	if got := hooked(t, editInput); got.code != hook.ExitBlock || !strings.Contains(got.err, "is held by builder-1, ends in ") {
 		t.Errorf("a lock of another session: %+v", got)
 	}
 	must0(t, "lock", "release", "src/a.go", "--holder", "77aa")

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"brokerd/cmd/brokerctl/hook"
 	"brokerd/internal/apptest"
 )
 
@@ -241,10 +242,10 @@ func TestHookCodex_ATurnThatDoesNotStartReturnsItsMail(tt *testing.T) {
 	f := h.serve(&codexFake{status: "idle", refuse: "thread not found"})
 	done := h.listen()
 	id := sent(t, "--agent", "lead", "builder-1", "Add login")
-	for range mostWakes {
+	for range hook.MostWakes {
 		f.started()
 	}
-	until(t, "the last one is returned", func() bool { return fmt.Sprint(at(t, delivery(t, id), "offers", mostWakes-1, "why")) != "" })
+	until(t, "the last one is returned", func() bool { return fmt.Sprint(at(t, delivery(t, id), "offers", hook.MostWakes-1, "why")) != "" })
 	if d := delivery(t, id); at(t, d, "read_at") != nil || at(t, d, "offers", 0, "why") != "the hook failed before the coding agent had it" {
 		t.Errorf("%v", d)
 	}
@@ -252,7 +253,7 @@ func TestHookCodex_ATurnThatDoesNotStartReturnsItsMail(tt *testing.T) {
 	if got := <-done; got.code != 0 || got.out+got.err != "" {
 		t.Errorf("%+v", got)
 	}
-	if d := delivery(t, id); len(at(t, d, "offers").([]any)) != mostWakes { // a prompt of the user permits more
+	if d := delivery(t, id); len(at(t, d, "offers").([]any)) != hook.MostWakes { // a prompt of the user permits more
 		t.Errorf("%v", d)
 	}
 }

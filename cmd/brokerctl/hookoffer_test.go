@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/hook"
 	"brokerd/internal/apptest"
 )
 
@@ -156,7 +157,7 @@ func TestHook_APluginSaysWhatTheModelHas(tt *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
-	hook := func(event, prompt string, args ...string) result {
+	plugin := func(event, prompt string, args ...string) result {
 		return hookedBy(t, "opencode", strings.Replace(eventOf("s1", event), `"go on"`, jsonText(prompt), 1), "", args...)
 	}
 	for _, c := range []struct{ event, way string }{
@@ -167,34 +168,34 @@ func TestHook_APluginSaysWhatTheModelHas(tt *testing.T) {
 			offer := func() (text string) {
 				switch c.event {
 				case "Stop":
-					return reasonOf(t, hook(c.event, "go on"))
+					return reasonOf(t, plugin(c.event, "go on"))
 				case "--wake":
-					got := hook("Stop", "go on", c.event)
-					if got.code != exitBlock {
+					got := plugin("Stop", "go on", c.event)
+					if got.code != hook.ExitBlock {
 						t.Errorf("%+v", got)
 					}
 					return got.err
 				}
-				return contextOf(t, hook(c.event, "go on"), c.event)
+				return contextOf(t, plugin(c.event, "go on"), c.event)
 			}
 			text := offer()
 			for _, event := range []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop"} {
-				if got := hook(event, text); got.code != 0 || got.out+got.err != "" {
+				if got := plugin(event, text); got.code != 0 || got.out+got.err != "" {
 					t.Errorf("%s: %+v", event, got)
 				}
 			}
 			if d := delivery(t, id); at(t, d, "read_at") != nil || at(t, d, "offers", 0, "returned_at") != nil || at(t, d, "offers", 0, "way") != c.way {
 				t.Errorf("%v", d)
 			}
-			hook(hookReturned, "without a mark")
-			hook(hookReturned, text)
+			plugin(hook.Returned, "without a mark")
+			plugin(hook.Returned, text)
 			if d := delivery(t, id); at(t, d, "offers", 0, "why") != "the plugin could not pass it on" {
 				t.Errorf("%v", d)
 			}
 			if again := offer(); !strings.Contains(again, "Subject: Add login") {
 				t.Errorf("%q", again)
 			} else {
-				hook(hookAccepted, again)
+				plugin(hook.Accepted, again)
 			}
 			if d := delivery(t, id); at(t, d, "offers", 1, "accepted_at") == nil {
 				t.Errorf("%v", d)

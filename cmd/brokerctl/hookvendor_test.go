@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/hook"
 	"brokerd/cmd/brokerctl/setup"
 	"brokerd/internal/apptest"
 )
@@ -94,7 +95,7 @@ func TestHook_EveryVendorLocksTheFilesThatItWrites(tt *testing.T) {
 					!strings.Contains(at(t, answer, "agent_message").(string), why) {
 					t.Errorf("%+v", got)
 				}
-			case got.code != exitBlock || !strings.Contains(got.err, why):
+			case got.code != hook.ExitBlock || !strings.Contains(got.err, why):
 				t.Errorf("%+v", got)
 			}
 			if got := hookedBy(t, vendor, in.end, "s1"); got.code != 0 || got.err != "" {
@@ -112,7 +113,7 @@ func TestHook_ThePluginKnowsTheToolsThatWrite(t *testing.T) {
 	v, err := setup.Find("opencode", setup.Options{})
 	apptest.NoError(t, err)
 	plugin, _, err := v.Files[1].Add(setup.Content{})
-	want := `const writers = ["` + strings.Join(hookVendors["opencode"].tools, `", "`) + `"]`
+	want := `const writers = ["` + strings.Join(hook.Vendors["opencode"].Tools, `", "`) + `"]`
 	if err != nil || !strings.Contains(plugin.Text, want) {
 		t.Errorf("%v: no %s", err, want)
 	}
@@ -129,7 +130,7 @@ func TestHook_APatchLocksEveryFileThatItNames(tt *testing.T) {
 		t.Errorf("%v", lock)
 	}
 	got := hookedBy(t, "codex", vendorInputs["codex"].write, "s2")
-	if got.code != exitBlock || !strings.Contains(got.err, "lock acquire src/a.go src/b.go --holder s2") {
+	if got.code != hook.ExitBlock || !strings.Contains(got.err, "lock acquire src/a.go src/b.go --holder s2") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -177,7 +178,7 @@ func TestHook_RefusesInTheWayOfTheVendorWithoutABroker(tt *testing.T) {
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	for vendor, in := range vendorInputs {
 		got := hookedBy(t, vendor, in.write, "s1", "--addr", "127.0.0.1:1", "--fail", "closed")
-		if refused := got.code == exitBlock || strings.Contains(got.out, `"permission":"deny"`); !refused {
+		if refused := got.code == hook.ExitBlock || strings.Contains(got.out, `"permission":"deny"`); !refused {
 			t.Errorf("%s: %+v", vendor, got)
 		}
 		got = hookedBy(t, vendor, in.write, "s1", "--addr", "127.0.0.1:1")

@@ -9,16 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/hook"
+	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/internal/apptest"
 )
 
 // wakeFile returns the file of a session's listener.
 func wakeFile(t *shell, session string) string {
 	t.Helper()
-	h := &hook{c: &cli{env: t.environment("", nil, nil)}, in: hookInput{SessionID: session}}
-	l, err := h.listener()
+	h := &hook.Hook{C: command.New(t.environment("", nil, nil)), In: hook.Input{SessionID: session}}
+	l, err := h.Listener()
 	apptest.NoError(t, err)
-	return l.file
+	return l.File
 }
 
 // until returns as soon as something holds.
@@ -41,7 +43,7 @@ func TestHookWake_WakesTheSessionWithItsMail(tt *testing.T) {
 	until(t, "the listener registers the agent", func() bool { return ctl(t, "--agent", "", "agent", "get", "builder-1").code == 0 })
 	id := sent(t, "--agent", "lead", "builder-1", "Add login")
 	got := <-done
-	if got.code != exitBlock || got.out != "" || strings.Count(got.err, "Subject: Add login") != 1 || !strings.HasPrefix(got.err, "1 message came for you") {
+	if got.code != hook.ExitBlock || got.out != "" || strings.Count(got.err, "Subject: Add login") != 1 || !strings.HasPrefix(got.err, "1 message came for you") {
 		t.Errorf("%+v", got)
 	}
 	if d := delivery(t, id); at(t, d, "read_at") != nil || at(t, d, "offers", 0, "way") != "wake" {
@@ -75,9 +77,9 @@ func TestHookWake_EndsWithItsSessionAndWakesItFiveTimesWithoutATool(tt *testing.
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
-	for i := range mostWakes {
+	for i := range hook.MostWakes {
 		sent(t, "--agent", "lead", "builder-1", fmt.Sprint("again ", i))
-		if got := hooked(t, eventOf("s1", "Stop"), "--wake"); got.code != exitBlock || !strings.Contains(got.err, "again") {
+		if got := hooked(t, eventOf("s1", "Stop"), "--wake"); got.code != hook.ExitBlock || !strings.Contains(got.err, "again") {
 			t.Fatalf("%d: %+v", i, got)
 		}
 	}
@@ -87,7 +89,7 @@ func TestHookWake_EndsWithItsSessionAndWakesItFiveTimesWithoutATool(tt *testing.
 	}
 	done := make(chan result, 1)
 	go func() { done <- hooked(t, eventOf("s1", "Stop"), "--wake") }()
-	until(t, "the listener begins", func() bool { return fileNumber(wakeFile(t, "s1")) == os.Getpid() })
+	until(t, "the listener begins", func() bool { return hook.FileNumber(wakeFile(t, "s1")) == os.Getpid() })
 	hooked(t, eventOf("s1", "SessionEnd"))
 	if got := <-done; got.code != 0 || got.out+got.err != "" {
 		t.Errorf("%+v", got)
@@ -100,13 +102,13 @@ func TestHookWake_EndsWithItsSessionAndWakesItFiveTimesWithoutATool(tt *testing.
 	}
 
 	hooked(t, eventOf("s2", "Stop"), "--wake") // takes the message
-	for range mostWakes - 1 {
+	for range hook.MostWakes - 1 {
 		sent(t, "--agent", "lead", "builder-1", "again")
 		hooked(t, eventOf("s2", "Stop"), "--wake")
 	}
 	hooked(t, eventOf("s2", "PostToolUse")) // a tool permits further wakes
 	sent(t, "--agent", "lead", "builder-1", "after a tool")
-	if got := hooked(t, eventOf("s2", "Stop"), "--wake"); got.code != exitBlock {
+	if got := hooked(t, eventOf("s2", "Stop"), "--wake"); got.code != hook.ExitBlock {
 		t.Errorf("%+v", got)
 	}
 }
@@ -119,7 +121,7 @@ func TestHookWake_ANewListenerEndsTheOneBefore(tt *testing.T) {
 	done := make(chan result, 1)
 	go func() { done <- hooked(t, eventOf("s1", "Stop"), "--wake") }()
 	file := wakeFile(t, "s1")
-	until(t, "the listener begins", func() bool { return fileNumber(file) == os.Getpid() })
+	until(t, "the listener begins", func() bool { return hook.FileNumber(file) == os.Getpid() })
 	if err := os.WriteFile(file, []byte("1"), 0o600); err != nil { // as another process does
 		t.Fatal(err)
 	}

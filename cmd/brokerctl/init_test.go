@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/setup"
 	"brokerd/internal/apptest"
 )
 
@@ -14,7 +18,7 @@ func TestInit_WritesTheFileAndRegistersTheAgentOnce(tt *testing.T) {
 	startBroker(t)
 	out := must0(t, "init", "--agent", "builder-1", "--role", "builder")
 	for _, want := range []string{
-		"wrote ", configFile, " answers\n", "builder-1 is registered now\n",
+		"wrote ", setting.ConfigFile, " answers\n", "builder-1 is registered now\n",
 		"Next: brokerctl guide", "brokerctl next --wait 90s",
 	} {
 		if !strings.Contains(out, want) {
@@ -47,7 +51,7 @@ func TestInit_ANewAgentJoinsTheOthersOfTheFolder(tt *testing.T) {
 	if !strings.Contains(out, next) {
 		t.Errorf("%s", out)
 	}
-	text, err := os.ReadFile(t.path(configFile))
+	text, err := os.ReadFile(t.path(setting.ConfigFile))
 	apptest.NoError(t, err)
 	want := "# ours\noutput: table # for people\nsession: default\n" +
 		"agents:\n  builder-1: {role: builder}\n  critic-1: {role: critic}\n"
@@ -82,7 +86,7 @@ func TestInit_ACodingAgentsSessionKeepsItsAgent(tt *testing.T) {
 	if out := must0(t, "init", "--agent", "critic-1", "--role", "critic"); strings.Contains(out, "export") {
 		t.Errorf("the session chooses the agent without a variable:\n%s", out)
 	}
-	file := filepath.Join(dir, configFile)
+	file := filepath.Join(dir, setting.ConfigFile)
 	who := fields(t, "whoami")
 	if at(t, who, "agent") != "critic-1" || at(t, who, "agent_from") != file+", hook session 77aa" {
 		t.Errorf("%v", who)
@@ -166,7 +170,7 @@ func TestInit_SaysThatNoBrokerAnswers(tt *testing.T) {
 	if got.code != 69 || !strings.Contains(got.err, "wrote ") || !strings.Contains(got.err, "start one with `brokerctl up`") {
 		t.Errorf("%+v", got)
 	}
-	if _, err := os.Stat(t.path(configFile)); err != nil {
+	if _, err := os.Stat(t.path(setting.ConfigFile)); err != nil {
 		t.Error(err)
 	}
 }
@@ -177,13 +181,13 @@ func TestInit_TakesTheConnectionThatTheTrustCheckHasRead(tt *testing.T) {
 	isolate(t)
 	configure(t, "addr: 127.0.0.1:4711\n")
 	must0(t, "trust", "--yes")
-	c, _, _ := printer(formatTable)
-	c.env.Variables, c.env.Dir = t.environ(), t.dir
-	if s, err := c.settings(); err != nil || s.refused != nil {
+	c, _, _ := printer(output.FormatTable)
+	c.Env.Variables, c.Env.Dir = t.environ(), t.dir
+	if s, err := c.Settings(); err != nil || s.Refused != nil {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	configure(t, "addr: 192.0.2.1:1\n")
-	above, err := c.connectionAbove(t.path(filepath.Join("web", configFile)))
+	above, err := setup.ConnectionAbove(c, t.path(filepath.Join("web", setting.ConfigFile)))
 	if err != nil || above["addr"] != "127.0.0.1:4711" {
 		t.Errorf("%v, %v", above, err)
 	}
@@ -199,11 +203,11 @@ func TestInit_AddsNoAddressToACredentialOfTheFile(tt *testing.T) {
 		key, _, _ := strings.Cut(file, ":")
 		for _, args := range [][]string{{"init", "--agent", "a"}, {"setup", "claude-code", "--agent", "a"}} {
 			got := ctl(t, append([]string{"--addr", server.address}, args...)...)
-			if got.code != exitConflict || !strings.Contains(got.err, "has "+key+" and no addr, and --addr would send it to "+server.address) {
+			if got.code != problem.ExitConflict || !strings.Contains(got.err, "has "+key+" and no addr, and --addr would send it to "+server.address) {
 				t.Errorf("%s, %q: %+v", key, args, got)
 			}
 		}
-		if files := tree(t); len(files) != 2 || !strings.HasSuffix(files[configFile], "\n"+file) { // the folder and its file
+		if files := tree(t); len(files) != 2 || !strings.HasSuffix(files[setting.ConfigFile], "\n"+file) { // the folder and its file
 			t.Errorf("%v", files)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/mail"
+	"brokerd/cmd/brokerctl/internal/output"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -23,9 +25,9 @@ func openWork() []*pb.WorkItem {
 }
 
 func TestItems_AreOneLineEachWithTheCommandThatSettlesThem(t *testing.T) {
-	c, _, out := printer(formatTable)
-	c.global.agent = "builder-1"
-	c.printWork(out, openWork())
+	c, _, out := printer(output.FormatTable)
+	c.Global.Agent = "builder-1"
+	mail.PrintWork(c, out, openWork())
 	wantText(t, out.String(), `
 Open: holds task api (claimed, due in 2h): Write the API → brokerctl --agent builder-1 task complete api --result TEXT
 Open: owes an answer to decision d-7 (open) of builder-2: The login page → brokerctl --agent builder-1 review approve d-7
@@ -33,18 +35,18 @@ Open: has opened vote v-1 (open), waits for role:builder: Which database?
 Open: holds task schema (blocked): Write the schema → brokerctl --agent builder-1 task unblock schema
 `)
 	out.Reset()
-	c.printWork(out, append(openWork(), openWork()...))
+	mail.PrintWork(c, out, append(openWork(), openWork()...))
 	if lines := strings.Split(out.String(), "\n"); len(lines) != 7 || lines[5] != "Open: 3 more: brokerctl --agent builder-1 agent get --full" {
 		t.Errorf("%s", out)
 	}
 }
 
 func TestItems_TheAnswerToALetterLeavesOutCommandsThatOnlyShow(t *testing.T) {
-	c, _, _ := printer(formatTable)
+	c, _, _ := printer(output.FormatTable)
 	i := &pb.WorkItem{Kind: "decision", Id: "d-5", Commands: []string{
 		"brokerctl review approve d-5", "brokerctl review get d-5", "brokerctl --session web review get d-5", "brokerctl task claim get x",
 	}}
-	if got := c.voice().AfterItem(i); got != "brokerctl review approve d-5 or brokerctl task claim get x" {
+	if got := c.Voice().AfterItem(i); got != "brokerctl review approve d-5 or brokerctl task claim get x" {
 		t.Errorf("%q", got)
 	}
 }
@@ -53,14 +55,14 @@ func TestItems_AreCountedByKindAndState(t *testing.T) {
 	if got := prompt.KindsOf(openWork()); got != "1 vote, 2 tasks, 1 decision" {
 		t.Errorf("%q", got)
 	}
-	got := workCounts([]*pb.WorkCount{{Kind: "task", State: "ready", Count: 1000}, {Kind: "task", State: "claimed", Count: 2}, {Kind: "vote", State: "open", Count: 1}})
+	got := mail.WorkCounts([]*pb.WorkCount{{Kind: "task", State: "ready", Count: 1000}, {Kind: "task", State: "claimed", Count: 2}, {Kind: "vote", State: "open", Count: 1}})
 	if got != "tasks: 1000+ ready, 2 claimed; votes: 1 open" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestItems_OnlyThoseThatWaitForTheAgentAreOwed(t *testing.T) {
-	if got := prompt.KindsOf(owed(openWork())); got != "1 task, 1 decision" {
+	if got := prompt.KindsOf(prompt.Owed(openWork())); got != "1 task, 1 decision" {
 		t.Errorf("%q", got)
 	}
 }

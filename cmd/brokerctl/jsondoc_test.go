@@ -15,6 +15,17 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"brokerd/cmd/brokerctl/authority"
+	"brokerd/cmd/brokerctl/bench"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/local"
+	"brokerd/cmd/brokerctl/messages"
+	"brokerd/cmd/brokerctl/observe"
+	"brokerd/cmd/brokerctl/people"
+	"brokerd/cmd/brokerctl/setup"
+	"brokerd/cmd/brokerctl/work"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 	"brokerd/internal/jsonform"
@@ -29,7 +40,7 @@ var outcomes = map[string][]any{
 	"agent halt": {&pb.SendResult{}}, "agent nudge": {&pb.SendResult{}}, "agent resume": {&pb.SendResult{}}, "agent terminate": {&pb.SendResult{}},
 	"admin backup": {&pb.Backup{}}, "admin check": {&pb.CheckDatabaseResponse{}}, "admin drain": {&pb.DrainResponse{}},
 	"admin move": {&pb.MoveMessagesResponse{}}, "admin prune": {&pb.PruneDataResponse{}}, "ask": {&pb.AskResponse{}},
-	"bench": {benchLine{}}, "call": {"the answer of the call"},
+	"bench": {bench.Measurement{}}, "call": {"the answer of the call"},
 	"artifact delete": {&pb.DeleteArtifactResponse{}}, "artifact download": {"without `--to -`:", &pb.ArtifactVersion{}}, "artifact get": {&pb.GetArtifactResponse{}},
 	"artifact list": {&pb.ArtifactVersion{}}, "artifact upload": {&pb.UploadArtifactResponse{}},
 	"blocker ack": {&pb.Blocker{}}, "blocker get": {&pb.Blocker{}}, "blocker list": {&pb.Blocker{}}, "blocker raise": {&pb.Blocker{}}, "blocker resolve": {&pb.Blocker{}},
@@ -37,27 +48,27 @@ var outcomes = map[string][]any{
 	"type get": {&pb.MessageType{}}, "type list": {&pb.MessageType{}}, "type register": {&pb.RegisterMessageTypeResponse{}},
 	"type validate":  {&pb.ValidatePayloadResponse{}},
 	"handoff accept": {&pb.Handoff{}}, "handoff cancel": {&pb.Handoff{}}, "handoff check": {&pb.Handoff{}}, "handoff create": {&pb.Handoff{}},
-	"handoff export": {exported{}}, "handoff get": {&pb.Handoff{}}, "handoff list": {&pb.Handoff{}}, "handoff reject": {&pb.Handoff{}},
+	"handoff export": {work.Exported{}}, "handoff get": {&pb.Handoff{}}, "handoff list": {&pb.Handoff{}}, "handoff reject": {&pb.Handoff{}},
 	"channel configure": {&pb.Channel{}}, "channel get": {&pb.Channel{}}, "channel list": {&pb.Channel{}},
 	"channel subscribe": {&pb.SubscribeChannelResponse{}}, "channel unsubscribe": {&pb.UnsubscribeChannelResponse{}},
-	"credential tls": {certificate{}},
+	"credential tls": {authority.CertificateFiles{}},
 	"claim":          {&pb.ClaimedMessage{}}, "dlq delete": {&pb.PurgeDeadLettersResponse{}}, "dlq list": {&pb.InboxItem{}}, "dlq redrive": {&pb.RedriveDeadLettersResponse{}},
-	"event follow": {&pb.Event{}}, "event list": {&pb.Event{}}, "event publish": {&pb.PublishEventResponse{}}, "explain": {&pb.Finding{}}, "guide": {guide{}},
-	"inbox": {&pb.InboxItem{}, &pb.GetInboxSummaryResponse{}}, "receive": {&pb.InboxItem{}}, "init": {initialized{}},
-	"setup":        {vendorState{}, setupDone{}},
+	"event follow": {&pb.Event{}}, "event list": {&pb.Event{}}, "event publish": {&pb.PublishEventResponse{}}, "explain": {&pb.Finding{}}, "guide": {work.Guide{}},
+	"inbox": {&pb.InboxItem{}, &pb.GetInboxSummaryResponse{}}, "receive": {&pb.InboxItem{}}, "init": {setup.Initialized{}},
+	"setup":        {setup.VendorState{}, setup.Outcome{}},
 	"lock acquire": {&pb.AcquireLocksResponse{}}, "lock extend": {&pb.ExtendLocksResponse{}}, "lock get": {&pb.ListLocksResponse{}},
 	"lock list": {&pb.Lock{}, &pb.LockTicket{}}, "lock release": {&pb.ReleaseLocksResponse{}}, "lock revoke": {&pb.ForceReleaseLocksResponse{}},
 	"mailbox list": {&pb.MailboxSummary{}}, "message cancel": {&pb.CancelMessageResponse{}},
-	"message get": {&pb.GetMessageResponse{}}, "message list": {&pb.InboxItem{}}, "message report": {messageReport{}},
-	"report":   {sessionPage{}},
-	"overview": {&pb.WatchOverviewResponse{}}, "message resend": {&pb.ResendMessageResponse{}}, "next": {turnObject{}},
-	"ping": {pong{}}, "reply": {&pb.ReplyResponse{}}, "send": {&pb.SendResult{}},
+	"message get": {&pb.GetMessageResponse{}}, "message list": {&pb.InboxItem{}}, "message report": {messages.MessageReport{}},
+	"report":   {work.SessionPage{}},
+	"overview": {&pb.WatchOverviewResponse{}}, "message resend": {&pb.ResendMessageResponse{}}, "next": {work.TurnObject{}},
+	"ping": {observe.Pong{}}, "reply": {&pb.ReplyResponse{}}, "send": {&pb.SendResult{}},
 	"agent shutdown": {&pb.Decision{}}, "decision accept": {&pb.Decision{}}, "decision cancel": {&pb.Decision{}}, "decision decide": {&pb.Decision{}}, "decision defer": {&pb.Decision{}},
 	"decision get": {&pb.Decision{}}, "decision list": {&pb.Decision{}}, "decision open": {&pb.Decision{}}, "decision reject": {&pb.Decision{}}, "decision resubmit": {&pb.Decision{}},
 	"plan approve": {&pb.Decision{}}, "plan get": {&pb.Decision{}}, "plan list": {&pb.Decision{}}, "plan reject": {&pb.Decision{}}, "plan revise": {&pb.Decision{}}, "plan submit": {&pb.Decision{}},
 	"review approve": {&pb.Decision{}}, "review get": {&pb.Decision{}}, "review list": {&pb.Decision{}}, "review reject": {&pb.Decision{}}, "review revise": {&pb.Decision{}}, "review submit": {&pb.Decision{}},
 	"credential issue": {&pb.IssueCredentialResponse{}}, "credential list": {&pb.Credential{}}, "credential revoke": {&pb.Credential{}},
-	"dashboard": {dashboardLink{}}, "down": {background{}}, "up": {background{}},
+	"dashboard": {local.DashboardLink{}}, "down": {local.Background{}}, "up": {local.Background{}},
 	"session close": {&pb.Session{}}, "session configure": {&pb.Session{}}, "session create": {&pb.Session{}}, "session delete": {&pb.DeleteSessionResponse{}},
 	"session get": {&pb.Session{}}, "session list": {&pb.Session{}},
 	"state append": {&pb.AppendStateResponse{}}, "state delete": {&pb.DeleteStateResponse{}}, "state follow": {&pb.StateEntry{}},
@@ -69,7 +80,7 @@ var outcomes = map[string][]any{
 	"task unblock": {&pb.UpdateTaskResponse{}}, "task update": {&pb.UpdateTaskResponse{}}, "task wait": {&pb.WaitTasksResponse{}},
 	"thread resolve": {&pb.ResolveThreadResponse{}}, "token acquire": {&pb.AcquireTokenResponse{}}, "token extend": {&pb.ExtendTokenResponse{}},
 	"token get": {&pb.GetTokenResponse{}}, "token list": {&pb.Token{}}, "token pass": {&pb.PassTokenResponse{}}, "token release": {&pb.ReleaseTokenResponse{}},
-	"token revoke": {&pb.RevokeTokenResponse{}}, "trust": {trustDone{}, "with `--list`:", trustRow{}}, "version": {versions{}}, "whoami": {identity{}},
+	"token revoke": {&pb.RevokeTokenResponse{}}, "trust": {local.TrustDone{}, "with `--list`:", local.TrustRow{}}, "version": {versions{}}, "whoami": {people.Identity{}},
 }
 
 // textual are the commands that print no JSON: what they run prints its own output, or they write
@@ -103,7 +114,7 @@ func TestJSONPage_DescribesEveryCommand(t *testing.T) {
 		}
 		fmt.Fprintf(&d.text, "| `%s` | %s |\n", name, strings.ReplaceAll(strings.Join(words, " or "), ": or ", " "))
 	}
-	walk(newRoot(&cli{}))
+	walk(newRoot(command.New(setting.Environment{})))
 	for i := 0; i < len(d.types); i++ {
 		d.describe(d.types[i])
 	}
@@ -161,7 +172,7 @@ func (d *jsonPage) describe(v any) {
 	}
 	for i := range descriptor.Fields().Len() {
 		f := descriptor.Fields().Get(i)
-		if f.Name() == pageToken {
+		if f.Name() == output.PageToken {
 			continue
 		}
 		value := d.valueOf(m.ProtoReflect(), f)
@@ -255,7 +266,7 @@ func (d *jsonPage) valueOf(m protoreflect.Message, f protoreflect.FieldDescripto
 func TestJSON_LooksAsInTheGoldenFile(t *testing.T) {
 	var all bytes.Buffer
 	for _, shown := range tables {
-		c, cmd, out := printer(formatJSON)
+		c, cmd, out := printer(output.FormatJSON)
 		apptest.NoError(t, shown.print(c, cmd, io.Discard))
 		if out.Len() > 0 { // the others only print text
 			fmt.Fprintf(&all, "# %s\n%s\n", shown.name, out)

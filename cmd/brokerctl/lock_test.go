@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/supervise"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 )
@@ -263,7 +265,7 @@ func TestLockRun_AModelReadsWhyALockWasLostInAFrame(tt *testing.T) {
 	_, ended := holdingRun(t, []string{"-o", "prompt", "lock", "run", "a.go"}, `READY; exec sleep 1000`)
 	must0(t, "lock", "revoke", "a.go", "--reason", hostileLine)
 	got := <-ended
-	if got.code != exitLost || !strings.HasPrefix(got.err, "brokerctl: the lock on a.go was lost, and the command was stopped\n=== ") {
+	if got.code != problem.ExitLost || !strings.HasPrefix(got.err, "brokerctl: the lock on a.go was lost, and the command was stopped\n=== ") {
 		t.Errorf("%+v", got)
 	}
 	wantFramed(t, "lock run", got.err, true)
@@ -280,7 +282,7 @@ func TestLockRun_ACommandThatWillNotEndIsKilledInTime(tt *testing.T) {
 	if got := <-ended; got.code != 6 {
 		t.Errorf("%+v", got)
 	}
-	if took := time.Since(began); took >= killAfter { // a command without a lock has this time
+	if took := time.Since(began); took >= supervise.KillAfter { // a command without a lock has this time
 		t.Errorf("it was killed after %s", took)
 	}
 }

@@ -14,6 +14,11 @@ import (
 	"time"
 
 	"brokerd/cmd/brokerctl/harness"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/local"
 	"brokerd/internal/prompt"
 )
 
@@ -28,9 +33,9 @@ func main() {
 	if err != nil {
 		dir = "" // commands that need it report this
 	}
-	os.Exit(run(context.Background(), environment{
-		In: os.Stdin, Out: os.Stdout, Err: withoutSIGPIPE(os.Stderr),
-		Columns: terminalColumns(os.Stdout), ErrTerminal: terminalColumns(os.Stderr) > 0,
+	os.Exit(run(context.Background(), setting.Environment{
+		In: os.Stdin, Out: os.Stdout, Err: output.WithoutSIGPIPE(os.Stderr),
+		Columns: output.TerminalColumns(os.Stdout), ErrTerminal: output.TerminalColumns(os.Stderr) > 0,
 		Variables: os.Environ(), Dir: dir, Now: time.Now, Mark: prompt.NewMark, Signals: signals,
 		Ancestors: harness.Ancestors,
 	}, os.Args[1:]))
@@ -38,11 +43,15 @@ func main() {
 
 // run executes one command line and returns its exit code. It may be called several times, and
 // concurrently.
-func run(ctx context.Context, env environment, args []string) int {
+func run(ctx context.Context, env setting.Environment, args []string) int {
 	ctx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
-	env.Out, env.Err = sharedOutput(env.Out), sharedOutput(env.Err)
-	c := &cli{env: env, args: args, hurry: make(chan struct{})}
+	env.Out, env.Err = output.SharedOutput(env.Out), output.SharedOutput(env.Err)
+	c := command.New(env, args...)
+	c.Start = func(ctx context.Context) error {
+		_, err := local.Up(c, ctx, nil)
+		return err
+	}
 	finished := make(chan struct{})
 	defer close(finished)
 	go func() {
@@ -51,9 +60,9 @@ func run(ctx context.Context, env environment, args []string) int {
 			case s := <-env.Signals:
 				switch {
 				case first:
-					interrupt(&interrupted{s})
+					interrupt(&problem.Interrupted{Signal: s})
 				case s != syscall.SIGHUP: // a shell and the kernel may each send one when a terminal is closed
-					close(c.hurry)
+					close(c.Hurry)
 					return
 				}
 			case <-finished:
@@ -68,7 +77,7 @@ func run(ctx context.Context, env environment, args []string) int {
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	ran, err := root.ExecuteContextC(ctx)
-	err = cmp.Or(err, c.endOutput())
-	c.close()
-	return c.report(ctx, ran, cmp.Or(err, c.unknown))
+	err = cmp.Or(err, c.EndOutput())
+	c.Close()
+	return c.Report(ctx, ran, cmp.Or(err, c.Unknown))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/mcp"
 	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
@@ -179,7 +180,7 @@ func TestMCP_TheToolMailDoesNotWaitForABrokerThatIsAway(tt *testing.T) {
 		text, _ := m.try("mail", `{"event":"PostToolUse","session":"5b1c"}`)
 		took := time.Since(began)
 		t.Logf("%s: %v", when, took)
-		if took > mcpPatience/2 || !strings.Contains(text, "systemMessage") {
+		if took > mcp.Patience/2 || !strings.Contains(text, "systemMessage") {
 			t.Errorf("%s: after %v: %s", when, took, text)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
@@ -325,7 +326,7 @@ func TestMCP_TheFileOfTheFolderNamesTheAgents(tt *testing.T) {
 	t := newShell(tt)
 	startTeam(t)
 	settings := "agents:\n  builder-1: {role: builder}\n  critic-1: {role: critic}\n"
-	apptest.NoError(t, os.WriteFile(t.path(configFile), []byte(settings), 0o600))
+	apptest.NoError(t, os.WriteFile(t.path(setting.ConfigFile), []byte(settings), 0o600))
 	startModel(t).call("turn", `{}`, "You are the agent builder-1 (builder)")
 	startModel(t).call("turn", `{}`, "You are the agent critic-1 (critic)",
 		"Another coding agent on this machine has the name builder-1.")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/mcp"
 	"brokerd/internal/apptest"
 )
 
@@ -83,8 +84,8 @@ func TestMCP_ALineThatIsNoRequestIsAnsweredAndTheServerContinues(tt *testing.T) 
 		{"\x00\xff\xfe", []json.Number{parse}},
 		{strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000), []json.Number{parse}},
 		{strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000), []json.Number{parse}},
-		{strings.Repeat("x", mcpMostLine+1), []json.Number{parse}},
-		{`"` + strings.Repeat("x", mcpMostLine/2) + `"`, []json.Number{invalid}},
+		{strings.Repeat("x", mcp.MostLine+1), []json.Number{parse}},
+		{`"` + strings.Repeat("x", mcp.MostLine/2) + `"`, []json.Number{invalid}},
 		{"{}", []json.Number{invalid}},
 		{"[]", []json.Number{invalid}},
 		{"null", []json.Number{invalid}},

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 )
@@ -197,19 +200,19 @@ func TestMistakes_AnEmptyIDOrNameIsRefusedByEveryCommand(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
 	checked := 0
-	for _, cmd := range allCommands(newRoot(&cli{})) {
+	for _, cmd := range command.AllCommands(newRoot(command.New(setting.Environment{}))) {
 		if !cmd.Runnable() {
 			continue
 		}
-		words := argumentWords(cmd)
+		words := command.ArgumentWords(cmd)
 		for i, word := range words {
-			if slices.Contains(mayBeEmpty, word) {
+			if slices.Contains(command.MayBeEmpty, word) {
 				continue
 			}
 			args := slices.Concat(strings.Fields(cmd.CommandPath())[1:], slices.Repeat([]string{"1"}, len(words)))
 			args[len(args)-len(words)+i] = ""
 			want := fmt.Sprintf("argument %d, %s, is empty", i+1, word)
-			if got := ctl(t, args...); got.code != exitUsage || !strings.Contains(got.err, want) {
+			if got := ctl(t, args...); got.code != problem.ExitUsage || !strings.Contains(got.err, want) {
 				t.Errorf("%q: %+v, want exit code 2 and %q", args, got, want)
 			}
 			checked++
@@ -237,7 +240,7 @@ func TestMistakes_AnEmptyIDDoesNotStandForTheOnlyOpenOne(tt *testing.T) {
 	for _, args := range [][]string{
 		{"task", "complete", ""}, {"decision", "decide", "", "postgres"}, {"decision", "defer", "", "10m"}, {"ack", ""}, {"nack", ""}, {"reply", "", "done"},
 	} {
-		if got := ctl(t, append([]string{"--agent", "builder-1"}, args...)...); got.code != exitUsage {
+		if got := ctl(t, append([]string{"--agent", "builder-1"}, args...)...); got.code != problem.ExitUsage {
 			t.Errorf("%q: %+v, want exit code 2", args, got)
 		}
 	}

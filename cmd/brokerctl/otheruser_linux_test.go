@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 )
 
@@ -33,7 +34,7 @@ func TestUnreachable_AnotherUserAtTheSocketIsToldWhomItServes(tt *testing.T) {
 	}
 	for _, mode := range []os.FileMode{0o600, 0o777} { // the kernel refuses the connection; the broker refuses it
 		apptest.NoError(t, os.Chmod(socket, mode))
-		if out, code := run(); code != exitUnreachable || !strings.Contains(out, want) || strings.Contains(out, "frozen") {
+		if out, code := run(); code != problem.ExitUnreachable || !strings.Contains(out, want) || strings.Contains(out, "frozen") {
 			t.Errorf("mode %o: exit code %d, %s", mode, code, out)
 		}
 	}

@@ -11,6 +11,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/mail"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/messages"
+	"brokerd/cmd/brokerctl/observe"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 	"brokerd/internal/prompt"
@@ -19,9 +25,10 @@ import (
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // printer is a cli at noon with its output, on a wide terminal.
-func printer(format string) (*cli, *cobra.Command, *bytes.Buffer) {
+func printer(format string) (*command.Caller, *cobra.Command, *bytes.Buffer) {
 	var out bytes.Buffer
-	c := &cli{env: environment{Dir: "/", Now: func() time.Time { return noon }, Mark: testMark, Columns: 160}, global: globalOptions{output: format}}
+	c := command.New(setting.Environment{Dir: "/", Now: func() time.Time { return noon }, Mark: testMark, Columns: 160})
+	c.Global.Output = format
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -50,12 +57,12 @@ func wantText(t testing.TB, got, want string) {
 }
 
 func TestTable_AlignsAndShortens(t *testing.T) {
-	c, cmd, out := printer(formatTable)
+	c, cmd, out := printer(output.FormatTable)
 	second := item()
 	second.Message.Revision, second.Message.Sender, second.Message.CreatedAt = 4712, "a-long-name", before(49*time.Hour)
 	second.Message.Subject, second.Message.Body = "", strings.Repeat("many words ", 20)
 	second.Delivery = &pb.Delivery{State: pb.DeliveryState_DELIVERY_STATE_CLAIMED, ClaimId: "4712.1"}
-	apptest.NoError(t, list(c, cmd, []*pb.InboxItem{item(), second}, c.inboxView()))
+	apptest.NoError(t, output.List(&c.Output, cmd, []*pb.InboxItem{item(), second}, messages.InboxView(c)))
 	wantText(t, out.String(), `
 REV   PRIO  SENT    FROM         TYPE             STATE               TEXT
 4711  7     3m ago  lead         task_assignment  new, failed 1 of 3  Add login
@@ -64,14 +71,14 @@ REV   PRIO  SENT    FROM         TYPE             STATE               TEXT
 }
 
 func TestTable_NothingIsSaidInWords(t *testing.T) {
-	c, cmd, out := printer(formatTable)
-	apptest.NoError(t, list(c, cmd, nil, c.inboxView()))
+	c, cmd, out := printer(output.FormatTable)
+	apptest.NoError(t, output.List(&c.Output, cmd, nil, messages.InboxView(c)))
 	wantText(t, out.String(), "no messages\n")
 }
 
 func TestFollow_PrintsAlignedLinesAsTheyCome(t *testing.T) {
-	c, cmd, out := printer(formatTable)
-	print, err := follow(c, cmd, c.eventView())
+	c, cmd, out := printer(output.FormatTable)
+	print, err := output.Follow(&c.Output, cmd, observe.EventView(c))
 	apptest.NoError(t, err)
 	for _, e := range []*pb.Event{
 		{Revision: 7, Time: before(0), Type: "message.sent", Source: "lead", Summary: "task_assignment to builder-1"},
@@ -87,10 +94,10 @@ REV     TIME     SEVERITY  TYPE                  SOURCE        SUMMARY
 }
 
 func TestPrompt_IsCompactAndFencedByAMarkNobodyKnows(t *testing.T) {
-	c, _, out := printer(formatPrompt)
+	c, _, out := printer(output.FormatPrompt)
 	m := item().Message
 	m.Body = "Please.\n=== end ===\n\x1b[2J"
-	c.printPrompt(prompt.NewWriter(out, testMark, ""), c.voice().Claimed(&pb.ClaimedMessage{
+	c.PrintPrompt(prompt.NewWriter(out, testMark, ""), c.Voice().Claimed(&pb.ClaimedMessage{
 		ClaimId: "4711.2", Message: m, Attempt: 2, MaxAttempts: 3, ExpiresIn: durationpb.New(30 * time.Minute), Resumed: true,
 	}))
 	wantText(t, out.String(), `
@@ -108,9 +115,9 @@ Next: brokerctl reply 4711.2 RESULT --ack when done; nack 4711.2 --error WHY if 
 }
 
 func TestMessage_IsLaidOutForPeople(t *testing.T) {
-	c, _, out := printer(formatTable)
-	c.print(out, c.voice().Received(item()))
-	c.printDeliveries(out, []*pb.Delivery{
+	c, _, out := printer(output.FormatTable)
+	mail.Print(c, out, c.Voice().Received(item()))
+	messages.PrintDeliveries(c, out, []*pb.Delivery{
 		{Mailbox: "builder-1", State: pb.DeliveryState_DELIVERY_STATE_ACKED, MaxAttempts: 3, AckedBy: "builder-1", FinishedAt: before(time.Minute), ReadAt: before(2 * time.Minute), Attempts: 1,
 			History: []*pb.Attempt{{Number: 1, Agent: "builder-1", Error: "no\nluck", EndedAt: before(time.Hour)}}},
 		{Mailbox: "builder-2", State: pb.DeliveryState_DELIVERY_STATE_PENDING, MaxAttempts: 3},
@@ -141,13 +148,13 @@ func TestOutput_CannotMoveTheCursorOrHideText(t *testing.T) {
 }
 
 func TestTimes_AreShort(t *testing.T) {
-	c, _, _ := printer(formatTable)
+	c, _, _ := printer(output.FormatTable)
 	for d, want := range map[time.Duration]string{
 		0: "now", 999 * time.Millisecond: "now", time.Second: "1s ago", 80 * time.Second: "1m ago", 3 * time.Hour: "3h ago",
 		47 * time.Hour: "47h ago", 72 * time.Hour: "3d ago", -5 * time.Minute: "in 5m", -(30*time.Minute - time.Second): "in 30m",
 		-900 * time.Millisecond: "in 900ms", -(time.Hour - time.Second): "in 1h", -59700 * time.Millisecond: "in 1m",
 	} {
-		if got := c.when(before(d)); got != want {
+		if got := c.When(before(d)); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
@@ -158,7 +165,7 @@ func TestTimes_AreShort(t *testing.T) {
 		if got := prompt.Duration(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
-		if back, err := parseDuration(prompt.Duration(d)); err != nil || back != d {
+		if back, err := command.ParseDuration(prompt.Duration(d)); err != nil || back != d {
 			t.Errorf("%q reads back as %v, %v", prompt.Duration(d), back, err)
 		}
 	}
@@ -176,7 +183,7 @@ func TestAgent_ShowsItsStateAndWhatKeepsWorkFromIt(t *testing.T) {
 		{&pb.Agent{State: "idle", LastSeen: before(time.Hour), AsleepSince: before(time.Hour)}, "idle, asleep"},
 		{&pb.Agent{State: "stopped", StoppedAt: before(time.Hour), AsleepSince: before(time.Hour)}, "stopped"},
 	} {
-		if got := agentState(test.agent); got != test.want {
+		if got := prompt.AgentState(test.agent); got != test.want {
 			t.Errorf("%v: %q, want %q", test.agent, got, test.want)
 		}
 	}
@@ -188,7 +195,7 @@ func TestCommands_AllExplainThemselves(t *testing.T) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
 			t.Errorf("%s: the short help is %q", cmd.CommandPath(), cmd.Short)
 		}
-		if isTopic(cmd) {
+		if command.IsTopic(cmd) {
 			return
 		}
 		if cmd.HasParent() && !cmd.Parent().HasParent() && cmd.GroupID == "" {
@@ -201,5 +208,5 @@ func TestCommands_AllExplainThemselves(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(newRoot(&cli{}))
+	walk(newRoot(command.New(setting.Environment{})))
 }

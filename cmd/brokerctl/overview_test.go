@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 func TestOverview_ShowsASessionAtAGlance(tt *testing.T) {
@@ -39,8 +41,8 @@ func TestOverview_ShowsASessionAtAGlance(tt *testing.T) {
 	if !strings.Contains(prompt, "agent builder-1, role builder, state busy") {
 		t.Error(prompt)
 	}
-	for args, code := range map[string]int{"--agent lead overview": exitDenied,
-		"--session nowhere overview": exitNotFound} {
+	for args, code := range map[string]int{"--agent lead overview": problem.ExitDenied,
+		"--session nowhere overview": problem.ExitNotFound} {
 		if got := ctl(t, strings.Fields(args)...); got.code != code {
 			t.Errorf("%s: %+v, want exit code %d", args, got, code)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/cmd/brokerctl/internal/output"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -23,26 +24,26 @@ func longest() *pb.Message {
 }
 
 func TestPrompt_AMessageCostsAtMost200TokensOverItsContent(t *testing.T) {
-	c, _, buffer := printer(formatPrompt)
-	c.global.agent = "builder-1"
+	c, _, buffer := printer(output.FormatPrompt)
+	c.Global.Agent = "builder-1"
 	out := prompt.NewWriter(buffer, prompt.NewMark, "")
 	claim := &pb.ClaimedMessage{
 		ClaimId: "4611686018427387904.100", Message: longest(), Attempt: 100, MaxAttempts: 100, ExpiresIn: durationpb.New(12 * time.Hour), Resumed: true,
 	}
-	c.printPrompt(out, c.voice().Claimed(claim))
+	c.PrintPrompt(out, c.Voice().Claimed(claim))
 	for _, d := range []*pb.Delivery{
 		{State: pb.DeliveryState_DELIVERY_STATE_PENDING, Attempts: 99, MaxAttempts: 100},
 		{State: pb.DeliveryState_DELIVERY_STATE_CLAIMED, ClaimId: claim.GetClaimId(), Attempts: 99, MaxAttempts: 100},
 	} {
 		buffer.WriteString("\x00")
-		c.printPrompt(out, c.voice().Received(&pb.InboxItem{Message: longest(), Delivery: d}))
+		c.PrintPrompt(out, c.Voice().Received(&pb.InboxItem{Message: longest(), Delivery: d}))
 	}
 	for _, kind := range []string{"halt", "shutdown_request"} {
 		m := longest()
 		m.Type = kind
 		claim.Message = m
 		buffer.WriteString("\x00")
-		c.printPrompt(out, c.voice().Claimed(claim))
+		c.PrintPrompt(out, c.Voice().Claimed(claim))
 	}
 	for _, text := range strings.Split(buffer.String(), "\x00") {
 		if n := tokens(text); n > 200 {
@@ -52,8 +53,8 @@ func TestPrompt_AMessageCostsAtMost200TokensOverItsContent(t *testing.T) {
 }
 
 func TestPrompt_SaysWhatToDoNext(t *testing.T) {
-	c, _, _ := printer(formatPrompt)
-	c.global.agent = "it's me"
+	c, _, _ := printer(output.FormatPrompt)
+	c.Global.Agent = "it's me"
 	const (
 		as        = `brokerctl --agent 'it'\''s me' `
 		otherwise = "; nack 7.1 --error WHY if it failed; release 7.1 to return it"
@@ -74,7 +75,7 @@ func TestPrompt_SaysWhatToDoNext(t *testing.T) {
 		{"for all", &pb.Message{Sender: "lead", Target: all}, as + "ack 7.1 when done" + otherwise},
 		{"an order", &pb.Message{Type: "halt"}, "stop working now; nothing but directives comes until a resume. To say that you have seen it: " + as + "ack 7.1"},
 	} {
-		if got := c.voice().AfterClaim(test.m, "7.1"); got != test.want {
+		if got := c.Voice().AfterClaim(test.m, "7.1"); got != test.want {
 			t.Errorf("%s: %q, want %q", test.what, got, test.want)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/setting"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -24,7 +27,7 @@ func TestReceiver_OneGrammar(t *testing.T) {
 		"team:?":          {To: &pb.Target_Pattern{Pattern: "team:?"}},
 		"everyone":        {To: &pb.Target_Everyone{Everyone: true}},
 	} {
-		got, err := parseReceiver(in)
+		got, err := command.ParseReceiver(in)
 		if err != nil {
 			t.Errorf("%q: %v", in, err)
 			continue
@@ -40,7 +43,7 @@ func TestReceiver_OneGrammar(t *testing.T) {
 
 func TestReceiver_SeveralWordsMeanEveryone(t *testing.T) {
 	for _, in := range []string{"everyone", "all", "ALL", "*"} {
-		if got, err := parseReceiver(in); err != nil || !got.GetEveryone() {
+		if got, err := command.ParseReceiver(in); err != nil || !got.GetEveryone() {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
 	}
@@ -48,8 +51,8 @@ func TestReceiver_SeveralWordsMeanEveryone(t *testing.T) {
 
 func TestReceiver_WhatCannotBeMeantIsAUsageError(t *testing.T) {
 	for _, in := range []string{"", "role:", "channel:", "role:b*", "channel:b?"} {
-		_, err := parseReceiver(in)
-		if code, _ := (&cli{ran: true}).explain(err); err == nil || code != exitUsage {
+		_, err := command.ParseReceiver(in)
+		if code, _ := quiet(setting.Environment{}).Explain(err); err == nil || code != problem.ExitUsage {
 			t.Errorf("%q: code %d, %v", in, code, err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/apptest"
 )
 
@@ -23,7 +25,7 @@ const (
 var update = flag.Bool("update", false, "write docs/brokerctl.md instead of comparing it")
 
 func TestReference_IsMadeFromTheCommands(t *testing.T) {
-	want := reference(newRoot(&cli{}))
+	want := reference(newRoot(command.New(setting.Environment{})))
 	if *update {
 		apptest.NoError(t, os.WriteFile(referenceFile, []byte(want), 0o644))
 		return
@@ -56,7 +58,7 @@ func reference(root *cobra.Command) string {
 		section(&b, cmd)
 	}
 	for _, cmd := range root.Commands() {
-		if isTopic(cmd) {
+		if command.IsTopic(cmd) {
 			fmt.Fprintf(&b, "## %s\n\n%s\n", cmd.Short, prose(cmd.Long))
 		}
 	}
@@ -75,7 +77,7 @@ func section(b *strings.Builder, cmd *cobra.Command) {
 		fmt.Fprintf(b, "%s.\n\n", cmd.Short)
 	}
 	if !cmd.HasSubCommands() {
-		fmt.Fprintf(b, "```text\n%s\n```\n\n", useLine(cmd))
+		fmt.Fprintf(b, "```text\n%s\n```\n\n", command.UseLine(cmd))
 	}
 	for _, sub := range cmd.Commands() {
 		if shown(sub) {
@@ -85,7 +87,7 @@ func section(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		b.WriteString("\n")
 	}
-	options(b, ownFlags(cmd))
+	options(b, command.OwnFlags(cmd))
 	if cmd.Example != "" {
 		fmt.Fprint(b, "```sh\n")
 		for line := range strings.Lines(cmd.Example) {
@@ -103,7 +105,7 @@ func shown(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cmd.Nam
 func anchor(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
 func options(b *strings.Builder, flags *pflag.FlagSet) {
-	if usages := flagUsages(flags, referenceWidth); usages != "" {
+	if usages := command.FlagUsages(flags, referenceWidth); usages != "" {
 		fmt.Fprintf(b, "```text\n%s```\n\n", usages)
 	}
 }

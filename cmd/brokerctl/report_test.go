@@ -9,6 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/work"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -33,40 +36,40 @@ func TestReport_LooksAsInTheGoldenFile(t *testing.T) {
 			Winner: "SQLite", Tally: []*pb.VoteTally{{Option: "SQLite", Ballots: 2}, {Option: "PostgreSQL", Ballots: 1}},
 			Ballots: 3, Electors: 3, Opener: "lead", OpenedAt: before(2 * time.Hour), ClosedAt: before(time.Hour)},
 	}
-	r := &report{
-		session: &pb.Session{Name: "web_site", Description: hostile},
-		agents: reportPart[*pb.Agent]{items: []*pb.Agent{
+	r := &work.Report{
+		Session: &pb.Session{Name: "web_site", Description: hostile},
+		Agents: work.ReportPart[*pb.Agent]{Items: []*pb.Agent{
 			{Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_OK, State: "busy", Activity: hostile,
 				TaskId: "api", Progress: 0.4, LastSeen: before(time.Second)},
 			{Name: "lead", Status: pb.AgentStatus_AGENT_STATUS_IDLE, Health: pb.Health_HEALTH_FAILED, State: "failed", LastSeen: before(time.Hour)},
 		}},
-		tasks: choose(tasks, 0, open, (*pb.Task).GetCreatedAt),
-		decisions: reportPart[*pb.Decision]{items: []*pb.Decision{
+		Tasks: work.Choose(tasks, 0, open, (*pb.Task).GetCreatedAt),
+		Decisions: work.ReportPart[*pb.Decision]{Items: []*pb.Decision{
 			{Id: "d-3", Kind: pb.DecisionKind_DECISION_KIND_REVIEW, State: pb.DecisionState_DECISION_STATE_OPEN, Opener: "builder-1", Role: "critic",
 				Title: hostile, Scope: "login", Round: 2, MaxRounds: 3, OpenedAt: before(time.Hour), Deadline: before(-time.Hour)},
 		}},
-		blockers: reportPart[*pb.Blocker]{items: []*pb.Blocker{
+		Blockers: work.ReportPart[*pb.Blocker]{Items: []*pb.Blocker{
 			{Id: "b-7", State: pb.BlockerState_BLOCKER_STATE_RESOLVED, Severity: pb.BlockerSeverity_BLOCKER_SEVERITY_HIGH, Agent: "builder-1",
 				Reason: hostile, Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Role{Role: "dba"}}, TaskId: "api",
 				RaisedAt: before(time.Hour), AcknowledgedAt: before(50 * time.Minute), AcknowledgedBy: []string{"dba-1"},
 				ResolvedAt: before(30 * time.Minute), ResolvedBy: "dba-1", TimeBlocked: durationpb.New(30 * time.Minute)},
 		}},
-		handoffs: reportPart[*pb.Handoff]{items: []*pb.Handoff{
+		Handoffs: work.ReportPart[*pb.Handoff]{Items: []*pb.Handoff{
 			{Id: "h-8", State: pb.HandoffState_HANDOFF_STATE_ACCEPTED, Title: hostile, From: "architect", ToRole: "builder", Items: 3, Checked: 2,
 				CreatedAt: before(time.Hour), SettledAt: before(time.Minute), SettledBy: "builder-1", Notes: "ok | thanks"},
 		}},
-		votes: choose(votes, 1, func(v *pb.Vote) bool { return v.GetClosedAt() == nil }, (*pb.Vote).GetOpenedAt),
-		decided: reportPart[*pb.Decision]{items: []*pb.Decision{
+		Votes: work.Choose(votes, 1, func(v *pb.Vote) bool { return v.GetClosedAt() == nil }, (*pb.Vote).GetOpenedAt),
+		Decided: work.ReportPart[*pb.Decision]{Items: []*pb.Decision{
 			{Id: "d-2", Title: "Plan of the login", Verdict: "approve", ChangedAt: before(time.Hour),
 				Rounds: []*pb.Verdict{{Verdict: "approve", DecidedBy: "lead", Reason: hostile}}},
 		}},
-		announcements: []*pb.Message{{Sender: "lead", Subject: "We use SQLite", CreatedAt: before(time.Minute)}},
+		Announcements: []*pb.Message{{Sender: "lead", Subject: "We use SQLite", CreatedAt: before(time.Minute)}},
 	}
-	c, _, _ := printer(formatTable)
+	c, _, _ := printer(output.FormatTable)
 	var text strings.Builder
-	r.write(c, &text)
+	r.Write(c, &text)
 	text.WriteString("\n---\n\n")
-	(&report{session: &pb.Session{Name: "empty", ClosedAt: before(time.Hour)}}).write(c, &text)
+	(&work.Report{Session: &pb.Session{Name: "empty", ClosedAt: before(time.Hour)}}).Write(c, &text)
 	golden(t, "report.md", text.String())
 	for line := range strings.Lines(text.String()) {
 		if strings.ContainsAny(line, "\x1b\r") {
@@ -78,11 +81,11 @@ func TestReport_LooksAsInTheGoldenFile(t *testing.T) {
 // The tables have a fixed number of cells in each row, whatever the texts are.
 func TestReport_TextsOfAgentsBreakNoTable(t *testing.T) {
 	cells := func(line string) int { return len(regexp.MustCompile(`(^|[^\\])(\\\\)*\|`).FindAllString(line, -1)) }
-	table := newMarkdownTable("A", "B")
-	table.row(hostile, hostile+`\`)
-	table.row(`\|`, "|")
+	table := work.NewMarkdownTable("A", "B")
+	table.Row(hostile, hostile+`\`)
+	table.Row(`\|`, "|")
 	var text strings.Builder
-	table.write(&text)
+	table.Write(&text)
 	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 	if len(lines) != 4 {
 		t.Errorf("the table has %d lines, want 4:\n%s", len(lines), text.String())
@@ -107,13 +110,13 @@ func TestChoose_PrefersUnfinishedThenNewest(t *testing.T) {
 		return votes
 	}
 	for limit, want := range map[int]string{0: "abcde", 1: "d", 2: "ad", 3: "ade", 4: "acde", 9: "abcde"} {
-		s := choose(all(), limit, func(v *pb.Vote) bool { return v.GetClosedAt() == nil }, (*pb.Vote).GetOpenedAt)
+		s := work.Choose(all(), limit, func(v *pb.Vote) bool { return v.GetClosedAt() == nil }, (*pb.Vote).GetOpenedAt)
 		got := ""
-		for _, v := range s.items {
+		for _, v := range s.Items {
 			got += v.GetId()
 		}
-		if got != want || s.omitted != 5-len(want) {
-			t.Errorf("limit %d: %s and %d more, want %s", limit, got, s.omitted, want)
+		if got != want || s.Omitted != 5-len(want) {
+			t.Errorf("limit %d: %s and %d more, want %s", limit, got, s.Omitted, want)
 		}
 	}
 }
@@ -159,7 +162,7 @@ func TestReport_HasTheFactsOfEachKind(tt *testing.T) {
 	if at(t, fields(t, "report", "--limit", "1"), "omitted").(interface{ String() string }).String() != "4" { // agents and tasks
 		t.Errorf("--limit 1 omits %v", at(t, fields(t, "report", "--limit", "1"), "omitted"))
 	}
-	if got := ctl(t, "report", "--limit", "-1"); got.code != exitUsage {
+	if got := ctl(t, "report", "--limit", "-1"); got.code != problem.ExitUsage {
 		t.Errorf("a negative limit: %+v", got)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 func TestReview_VerdictIsTheExitCode(tt *testing.T) {
@@ -206,7 +208,7 @@ func TestReview_BadCommandLines(tt *testing.T) {
 		{"decision", "open"},
 		{"agent", "shutdown"},
 	} {
-		if got := ctl(t, append([]string{"--agent", "a"}, args...)...); got.code != exitUsage {
+		if got := ctl(t, append([]string{"--agent", "a"}, args...)...); got.code != problem.ExitUsage {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

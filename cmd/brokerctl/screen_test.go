@@ -5,6 +5,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-`)
@@ -33,11 +36,11 @@ func TestIDs_MessagesAreNamedByTheirNumber(tt *testing.T) {
 }
 
 func TestIDs_OtherUUIDsAreNoNumbers(t *testing.T) {
-	c, _, _ := printer(formatTable)
+	c, _, _ := printer(output.FormatTable)
 	for id, want := range map[string]string{
 		"01a20204-28d5-74cd-a0e1-000000000003": "3", "01a20204-28d5-74cd-a0e1-000000000008": "", "01a20204-28d5-44cd-a0e1-000000000003": "", "login-design": "login-design", "": "",
 	} {
-		if got := c.shortID(id, 7); got != want {
+		if got := c.ShortID(id, 7); got != want {
 			t.Errorf("%q is %q, want %q", id, got, want)
 		}
 	}
@@ -107,7 +110,7 @@ func TestProgress_IsForTerminals(tt *testing.T) {
 		env.ErrTerminal = terminal
 		code := run(t.Context(), env, []string{"--agent", "builder-1", "claim", "--wait", "1ms"})
 		begins := strings.HasPrefix(errs.String(), "waiting up to 1ms for work…\r\x1b[Kbrokerctl: nothing to claim")
-		if code != exitNothing || begins != terminal || out.Len() > 0 {
+		if code != problem.ExitNothing || begins != terminal || out.Len() > 0 {
 			t.Errorf("terminal %v: code %d, %q", terminal, code, errs.String())
 		}
 	}

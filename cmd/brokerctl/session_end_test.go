@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 func TestSession_IsClosedExportedAndDeleted(tt *testing.T) {
@@ -16,7 +18,7 @@ func TestSession_IsClosedExportedAndDeleted(tt *testing.T) {
 	if got := t.invoke(t.Context(), "0123456789", nil, "--session", "website", "artifact", "upload", "-", "site.tar"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	if got := t.invoke(t.Context(), "", nil, "session", "delete", "website", "--yes"); got.code != exitConflict && got.code != exitError {
+	if got := t.invoke(t.Context(), "", nil, "session", "delete", "website", "--yes"); got.code != problem.ExitConflict && got.code != problem.ExitError {
 		t.Errorf("an open session: %+v", got)
 	}
 	must0(t, "session", "close", "website", "--reason", "launched")
@@ -36,13 +38,13 @@ func TestSession_IsClosedExportedAndDeleted(tt *testing.T) {
 	if text, err := os.ReadFile(contents[0]); err != nil || string(text) != "0123456789" {
 		t.Errorf("the content is %q, %v", text, err)
 	}
-	if got := t.invoke(t.Context(), "", nil, "session", "delete", "website"); got.code != exitUsage {
+	if got := t.invoke(t.Context(), "", nil, "session", "delete", "website"); got.code != problem.ExitUsage {
 		t.Errorf("without --yes: %+v", got)
 	}
 	if out := must0(t, "session", "delete", "website", "--yes"); !strings.Contains(out, "archive/deleted/website-") {
 		t.Errorf("the deletion says: %s", out)
 	}
-	if got := t.invoke(t.Context(), "", nil, "session", "get", "website"); got.code != exitNotFound {
+	if got := t.invoke(t.Context(), "", nil, "session", "get", "website"); got.code != problem.ExitNotFound {
 		t.Errorf("afterwards: %+v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"brokerd/cmd/brokerctl/harness"
+	"brokerd/cmd/brokerctl/hook"
 	"brokerd/internal/apptest"
 )
 
@@ -75,7 +76,7 @@ func TestSession_EachHasAnAgentOfItsOwn(tt *testing.T) {
 	edit := []string{`"tool_name":"Edit"`, `"tool_input":{"file_path":"` + t.dir + `/src/a.go"}`}
 	a.event("a", "PreToolUse", edit...)
 	if got := b.invoke(t.Context(), `{"session_id":"b","hook_event_name":"PreToolUse","cwd":"`+t.dir+`",`+strings.Join(edit, ",")+"}", nil,
-		"--agent", "builder-1", "hook", "claude-code"); got.code != exitBlock || !strings.Contains(got.err, "builder-1") {
+		"--agent", "builder-1", "hook", "claude-code"); got.code != hook.ExitBlock || !strings.Contains(got.err, "builder-1") {
 		t.Errorf("the file of another session: %+v", got)
 	}
 	if a.acts() != "builder-1" || b.acts() != "builder-1-2" || t.acts() != "builder-1" {

@@ -11,6 +11,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/cmd/brokerctl/setup"
 	"brokerd/internal/apptest"
 )
@@ -248,7 +249,7 @@ func TestSetup_NamesTheAgentAsInitDoes(tt *testing.T) {
 		t.Errorf("%s", out)
 	}
 	must0(t, "setup", "claude-code", "--agent", "critic-1", "-o", "json")
-	text, err := os.ReadFile(t.path(configFile))
+	text, err := os.ReadFile(t.path(setting.ConfigFile))
 	if want := "agents:\n  builder-1: {role: builder}\n  critic-1: {}\n"; err != nil ||
 		!strings.HasSuffix(string(text), want) ||
 		strings.Contains(string(text), "output") {
@@ -328,7 +329,7 @@ func TestSetup_RemoveTakesItsAgentBack(tt *testing.T) {
 		{"web", true, map[string]string{".gitignore": "a"}},
 		{"web", true, map[string]string{".gitignore": "a\n"}},
 		{"web", true, map[string]string{".gitignore": "a\r\n"}},
-		{"web", true, map[string]string{".gitignore": configFile + "\n"}},
+		{"web", true, map[string]string{".gitignore": setting.ConfigFile + "\n"}},
 	} {
 		inNewFolder(t, c.name)
 		if c.git {
@@ -340,11 +341,11 @@ func TestSetup_RemoveTakesItsAgentBack(tt *testing.T) {
 		before := tree(t)
 		must0(t, "setup", "claude-code")
 		must0(t, "setup", "codex")
-		if file, err := readConfig(t.path(configFile)); err != nil || !slices.Equal(file.names(), []string{c.name}) {
+		if file, err := setting.ReadConfig(t.path(setting.ConfigFile)); err != nil || !slices.Equal(file.Names(), []string{c.name}) {
 			t.Errorf("%v: %v, %v", c, file, err)
 		}
-		if c.git && t.git("status", "--short", configFile) != "" {
-			t.Errorf("%v: git does not ignore %s", c, configFile)
+		if c.git && t.git("status", "--short", setting.ConfigFile) != "" {
+			t.Errorf("%v: git does not ignore %s", c, setting.ConfigFile)
 		}
 		out := must0(t, "setup", "codex", "--remove")
 		if !strings.Contains(out, "unchanged  .brokerd.yaml (agent, still used by Claude Code)") {
@@ -363,18 +364,18 @@ func TestSetup_RemoveKeepsAnAgentThatTheUserConfigured(tt *testing.T) {
 	for _, change := range []func(){
 		func() { must0(t, "setup", "claude-code", "--agent", "critic-1") },
 		func() {
-			text, err := os.ReadFile(t.path(configFile))
+			text, err := os.ReadFile(t.path(setting.ConfigFile))
 			apptest.NoError(t, err)
-			place(t, configFile, string(text)+"output: json\n", 0o644)
+			place(t, setting.ConfigFile, string(text)+"output: json\n", 0o644)
 		},
-		func() { place(t, configFile, "agents:\n  builder-1: {}\n", 0o644) },
+		func() { place(t, setting.ConfigFile, "agents:\n  builder-1: {}\n", 0o644) },
 	} {
 		inNewFolder(t, "web")
 		must0(t, "setup", "claude-code")
 		change()
-		want := tree(t)[configFile]
+		want := tree(t)[setting.ConfigFile]
 		must0(t, "setup", "claude-code", "--remove")
-		if got := tree(t)[configFile]; got != want {
+		if got := tree(t)[setting.ConfigFile]; got != want {
 			t.Errorf("%q became %q", want, got)
 		}
 	}
@@ -390,7 +391,7 @@ func TestSetup_AnAgentKeepsTheAddressOfTheFolderAbove(tt *testing.T) {
 	t.Chdir("web")
 	must0(t, "setup", "claude-code")
 	want := "addr: 127.0.0.1:4711\nsession: website\ncredential_file: " + secret + "\nagents:\n  web: {}\n"
-	if text, err := os.ReadFile(t.path(configFile)); err != nil || !strings.HasSuffix(string(text), want) {
+	if text, err := os.ReadFile(t.path(setting.ConfigFile)); err != nil || !strings.HasSuffix(string(text), want) {
 		t.Errorf("%s (%v)", text, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/cmd/brokerctl/setup"
 	"brokerd/internal/apptest"
 )
@@ -137,7 +138,7 @@ func TestSetup_AnotherNameReplacesTheFirst(tt *testing.T) {
 			}
 			must0(t, "setup", v.Name, "--agent", "builder-1")
 			for path, text := range tree(t) {
-				if strings.Contains(text, "--listen") || path != configFile && strings.Contains(text, "typo-1") {
+				if strings.Contains(text, "--listen") || path != setting.ConfigFile && strings.Contains(text, "typo-1") {
 					t.Errorf("%s: %s", path, text)
 				}
 			}
@@ -149,7 +150,7 @@ func TestSetup_AnotherNameReplacesTheFirst(tt *testing.T) {
 				t.Errorf("without a name, it does not stay:\n%s", diff)
 			}
 			must0(t, "setup", v.Name, "--remove")
-			if err := os.Remove(t.path(configFile)); err != nil { // it has an agent that setup has not created it for
+			if err := os.Remove(t.path(setting.ConfigFile)); err != nil { // it has an agent that setup has not created it for
 				t.Error(err)
 			}
 			if diff := gocmp.Diff(empty, tree(t)); diff != "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"brokerd/cmd/brokerctl/harness"
+	"brokerd/cmd/brokerctl/internal/setting"
 )
 
 // A shell is a test with its own variables and working folder, which brokerctl and other programs get
@@ -113,8 +114,8 @@ func (t *shell) environ(more ...string) []string {
 }
 
 // environment is what a run of brokerctl in this process gets from the shell.
-func (t *shell) environment(input string, out, errs io.Writer) environment {
-	e := environment{
+func (t *shell) environment(input string, out, errs io.Writer) setting.Environment {
+	e := setting.Environment{
 		In: strings.NewReader(input), Out: out, Err: errs, Variables: t.environ(), Dir: t.dir, Now: t.now, Mark: testMark,
 	}
 	if e.Now == nil {

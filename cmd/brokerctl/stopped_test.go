@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 // stateOf returns the state of an agent.
@@ -110,10 +112,10 @@ func TestInbox_OfOperators(tt *testing.T) {
 	if got := must0(t, "inbox", "--operator"); strings.Contains(got, "deploy") {
 		t.Errorf("afterwards: %s", got)
 	}
-	if got := ctl(t, "--agent", "builder-1", "inbox", "--operator"); got.code != exitUsage {
+	if got := ctl(t, "--agent", "builder-1", "inbox", "--operator"); got.code != problem.ExitUsage {
 		t.Errorf("with an agent: %+v", got)
 	}
-	if got := ctl(t, "--no-config", "inbox"); got.code != exitUsage || !strings.Contains(got.err, "--operator lists the operators' mailbox") {
+	if got := ctl(t, "--no-config", "inbox"); got.code != problem.ExitUsage || !strings.Contains(got.err, "--operator lists the operators' mailbox") {
 		t.Errorf("without an agent: %+v", got)
 	}
 }
@@ -130,7 +132,7 @@ func TestInbox_OfOperatorsIsForOperatorsAndObservers(tt *testing.T) {
 	}{
 		{[]string{"operator"}, 0, "owed: an answer to "},
 		{[]string{"observer"}, 0, "May I deploy?"},
-		{[]string{"agent", "builder-1", "--role", "builder"}, exitUsage, "this one is that of the agent builder-1"},
+		{[]string{"agent", "builder-1", "--role", "builder"}, problem.ExitUsage, "this one is that of the agent builder-1"},
 	} {
 		file := filepath.Join(t.TempDir(), "secret")
 		t.Setenv("BROKERD_CREDENTIAL_FILE", "")

@@ -16,14 +16,22 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/cmd/brokerctl/bench"
+	"brokerd/cmd/brokerctl/decisions"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/messages"
+	"brokerd/cmd/brokerctl/observe"
+	"brokerd/cmd/brokerctl/people"
+	"brokerd/cmd/brokerctl/shared"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/cmd/brokerctl/work"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 	"brokerd/internal/prompt"
 )
 
-// mail returns two messages in a mailbox; their delivery is shown to an agent.
-func mail() []*pb.InboxItem {
+// letters returns two messages in a mailbox; their delivery is shown to an agent.
+func letters() []*pb.InboxItem {
 	second := item()
 	second.Message.Id, second.Message.Revision, second.Message.Sender, second.Message.CreatedAt = "01a20204-28d5-74cd-a0e1-000000001268", 4712, "orchestrator-of-東京", before(49*time.Hour)
 	second.Message.Subject, second.Message.Body = "", "Please look at the login page again: the button is too small, and the text below it is not aligned with the field"
@@ -35,44 +43,48 @@ func mail() []*pb.InboxItem {
 // tables are all tables of brokerctl, with fixed data.
 var tables = []struct {
 	name  string
-	print func(c *cli, cmd *cobra.Command, w io.Writer) error
+	print func(c *command.Caller, cmd *cobra.Command, w io.Writer) error
 }{
-	{"agent list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.Agent{
+	{"agent list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.Agent{
 			{Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_OK, State: "busy", LastSeen: before(time.Second), Activity: "running the tests of the login page",
 				Progress: 0.4, Capabilities: []string{"go", "sql", "html", "css"}, Description: "builds pages and their tests"},
 			{Name: "builder-2", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_IDLE, Degraded: true, Health: pb.Health_HEALTH_FAILED, State: "failed", LastSeen: before(2 * time.Hour)},
-		}, c.agentView())
+		}, people.AgentView(c))
 	}},
-	{"agent list --roles", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.RoleSummary{{Role: "builder", Agents: 2, Active: 1, Failed: 1}, {Agents: 1}}, roleView())
+	{"agent list --roles", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.RoleSummary{{Role: "builder", Agents: 2, Active: 1, Failed: 1}, {Agents: 1}}, people.RoleView())
 	}},
-	{"agent get", func(c *cli, _ *cobra.Command, w io.Writer) error {
-		c.printAgent(w, &pb.GetAgentResponse{Agent: &pb.Agent{
+	{"agent get", func(c *command.Caller, _ *cobra.Command, w io.Writer) error {
+		people.PrintAgent(c, w, &pb.GetAgentResponse{Agent: &pb.Agent{
 			Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_LATE, State: "late", LastSeen: before(time.Minute), RegisteredAt: before(time.Hour),
 			Description: "builds the pages of the site and their tests, and keeps the style of the existing pages while it does so", Incarnation: 2, Lease: durationpb.New(90 * time.Second),
 		}, Unread: 2, Claimable: 1})
 		return nil
 	}},
-	{"inbox, receive", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, mail(), c.inboxView()) }},
-	{"inbox --follow, receive --follow", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return followed(c, cmd, mail(), c.inboxView())
+	{"inbox, receive", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, letters(), messages.InboxView(c))
 	}},
-	{"message list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, mail(), c.messageView(true)) }},
-	{"message list, of an operator", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.InboxItem{{Message: item().Message}}, c.messageView(false))
+	{"inbox --follow, receive --follow", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return followed(c, cmd, letters(), messages.InboxView(c))
 	}},
-	{"message get", func(c *cli, _ *cobra.Command, w io.Writer) error {
-		c.printDeliveries(w, []*pb.Delivery{mail()[0].GetDelivery(), mail()[1].GetDelivery()})
+	{"message list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, letters(), messages.MessageView(c, true))
+	}},
+	{"message list, of an operator", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.InboxItem{{Message: item().Message}}, messages.MessageView(c, false))
+	}},
+	{"message get", func(c *command.Caller, _ *cobra.Command, w io.Writer) error {
+		messages.PrintDeliveries(c, w, []*pb.Delivery{letters()[0].GetDelivery(), letters()[1].GetDelivery()})
 		return nil
 	}},
-	{"dlq list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		gone := mail()[1]
+	{"dlq list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		gone := letters()[1]
 		gone.Delivery.History = []*pb.Attempt{{Error: "AGENT_GONE: "}}
-		return list(c, cmd, []*pb.InboxItem{mail()[1], gone}, c.deadView())
+		return output.List(&c.Output, cmd, []*pb.InboxItem{letters()[1], gone}, messages.DeadView(c))
 	}},
-	{"thread list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		m := mail()[1].GetMessage()
+	{"thread list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		m := letters()[1].GetMessage()
 		threads := []*pb.ThreadSummary{{
 			ThreadId: m.GetId(), Messages: 3, LastAt: before(time.Hour),
 			Participants: []string{"orchestrator-of-東京", "builder-1"},
@@ -82,75 +94,83 @@ var tables = []struct {
 			OpenQuestions: []*pb.OpenQuestion{{Revision: m.GetRevision() + 2, Sender: "builder-1", Subject: "Which branch?",
 				Deadline: before(-time.Minute)}},
 		}}
-		return list(c, cmd, threads, c.threadView())
+		return output.List(&c.Output, cmd, threads, messages.ThreadView(c))
 	}},
-	{"mailbox list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.MailboxSummary{
+	{"mailbox list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.MailboxSummary{
 			{Mailbox: "role:builder", Waiting: 12, Claimed: 1, OldestAt: before(time.Hour)}, {Mailbox: "builder-1", Dead: 1000},
-		}, c.mailboxView())
+		}, messages.MailboxView(c))
 	}},
-	{"lock list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []proto.Message{
+	{"lock list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []proto.Message{
 			&pb.Lock{Fence: 11, Mode: pb.LockMode_LOCK_MODE_EXCLUSIVE, Agent: "builder-1", Holder: "run-1", Waiting: 1, GrantedAt: before(3 * time.Minute), HeldUntil: before(time.Second - 30*time.Minute),
 				Paths: []string{"internal/web/login.go", "internal/web/login_test.go", "it's"}, Reason: "moves the login form"},
 			&pb.LockTicket{Ticket: 13, Mode: pb.LockMode_LOCK_MODE_SHARED, Agent: "builder-2", Position: 1, Kept: true, CreatedAt: before(time.Minute), Paths: []string{"internal/web/"},
 				Obstacles: []*pb.Obstacle{{Agent: "builder-1", Holder: "run-1"}}},
-		}, c.lockView())
+		}, shared.LockView(c))
 	}},
-	{"token list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.Token{
+	{"token list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.Token{
 			{Type: "deploy", Scope: "staging", State: pb.TokenState_TOKEN_STATE_CONTESTED, Agent: "builder-2", Role: "builder", Fence: 11, HeldUntil: before(-time.Hour), Waiting: 1, Reason: "release 1.2"},
 			{Type: "review", Scope: "login page", State: pb.TokenState_TOKEN_STATE_AVAILABLE, LastReleasedAt: before(time.Minute)},
-		}, c.tokenView())
+		}, shared.TokenView(c))
 	}},
-	{"token get", func(c *cli, _ *cobra.Command, w io.Writer) error {
-		c.printToken(w, &pb.GetTokenResponse{
+	{"token get", func(c *command.Caller, _ *cobra.Command, w io.Writer) error {
+		shared.PrintToken(c, w, &pb.GetTokenResponse{
 			Token:   &pb.Token{Type: "deploy", Scope: "staging", State: pb.TokenState_TOKEN_STATE_HELD, Agent: "builder-2", Fence: 11, GrantedAt: before(time.Minute), HeldUntil: before(-time.Hour)},
 			Tickets: []*pb.TokenTicket{{Ticket: 13, Agent: "builder-1", Position: 1, CreatedAt: before(time.Minute), Reason: "release 1.3"}},
 		})
 		return nil
 	}},
-	{"state list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, keys(), c.stateView()) }},
-	{"state follow", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return followed(c, cmd, keys(), c.stateView()) }},
-	{"event list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, happened(), c.eventView()) }},
-	{"event follow", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return followed(c, cmd, happened(), c.eventView())
+	{"state list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, keys(), shared.StateView(c))
 	}},
-	{"channel list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.Channel{{Name: "builds", DefaultTtl: durationpb.New(30 * time.Minute), Waiting: 2, Subscribers: []string{"builder-1", "builder-2", "lead"}}}, channelView())
+	{"state follow", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return followed(c, cmd, keys(), shared.StateView(c))
 	}},
-	{"session list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.Session{{Name: "website", State: pb.SessionState_SESSION_STATE_OPEN, CreatedAt: before(72 * time.Hour), Description: "The relaunch of the web site",
-			Settings: &pb.SessionSettings{Ageing: durationpb.New(5 * time.Minute), MailboxLimit: proto.Int64(10000), MaxAttempts: proto.Int32(3), SendRate: proto.Float64(10)}}}, c.sessionView())
+	{"event list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, happened(), observe.EventView(c))
 	}},
-	{"decision list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.Decision{
-			{Id: "d-4711", Kind: kindReview, Scope: "login", Round: 2, MaxRounds: 3, State: decisionOpen, Opener: "builder-1", Role: "critic", Title: "The login page", ChangedAt: before(time.Minute)},
-			{Id: "d-4712", Kind: kindShutdown, Scope: "builder-2", Round: 1, MaxRounds: 3, State: decisionDecided, Verdict: "defer", Opener: "lead", Agent: "builder-2",
+	{"event follow", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return followed(c, cmd, happened(), observe.EventView(c))
+	}},
+	{"channel list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.Channel{{Name: "builds", DefaultTtl: durationpb.New(30 * time.Minute), Waiting: 2, Subscribers: []string{"builder-1", "builder-2", "lead"}}}, messages.ChannelView())
+	}},
+	{"session list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.Session{{Name: "website", State: pb.SessionState_SESSION_STATE_OPEN, CreatedAt: before(72 * time.Hour), Description: "The relaunch of the web site",
+			Settings: &pb.SessionSettings{Ageing: durationpb.New(5 * time.Minute), MailboxLimit: proto.Int64(10000), MaxAttempts: proto.Int32(3), SendRate: proto.Float64(10)}}}, people.SessionView(c))
+	}},
+	{"decision list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, []*pb.Decision{
+			{Id: "d-4711", Kind: decisions.KindReview, Scope: "login", Round: 2, MaxRounds: 3, State: decisions.DecisionOpen, Opener: "builder-1", Role: "critic", Title: "The login page", ChangedAt: before(time.Minute)},
+			{Id: "d-4712", Kind: decisions.KindShutdown, Scope: "builder-2", Round: 1, MaxRounds: 3, State: decisions.DecisionDecided, Verdict: "defer", Opener: "lead", Agent: "builder-2",
 				Title: "The work is done", Rounds: []*pb.Verdict{{Verdict: "defer", DecidedBy: "builder-2"}}, ChangedAt: before(time.Hour)},
-		}, c.decisionView("no decisions"))
+		}, decisions.DecisionView(c, "no decisions"))
 	}},
-	{"task list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, someTasks(), c.taskView(nil)) }},
-	{"task list --tree", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		tree := newTaskTree(someTasks())
-		return list(c, cmd, tree.order, c.taskView(tree.depth))
+	{"task list", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		return output.List(&c.Output, cmd, someTasks(), work.TaskView(c, nil))
 	}},
-	{"task get", func(c *cli, _ *cobra.Command, w io.Writer) error {
-		c.printTask(w, &pb.GetTaskResponse{
+	{"task list --tree", func(c *command.Caller, cmd *cobra.Command, _ io.Writer) error {
+		tree := work.NewTaskTree(someTasks())
+		return output.List(&c.Output, cmd, tree.Order, work.TaskView(c, tree.Depth))
+	}},
+	{"task get", func(c *command.Caller, _ *cobra.Command, w io.Writer) error {
+		work.PrintTask(c, w, &pb.GetTaskResponse{
 			Task: someTasks()[1], History: []*pb.TaskAttempt{{Number: 1, Agent: "builder-2", EndedAt: before(time.Hour), Error: "exit status 1"}},
 			Dependencies: []*pb.TaskBrief{{Id: "schema", Title: "Write the schema", State: pb.TaskState_TASK_STATE_DONE}},
 			References:   []*pb.TaskReference{{Kind: "state", Id: "plan/step", Revision: 4713}},
 		})
 		return nil
 	}},
-	{"status", func(c *cli, _ *cobra.Command, w io.Writer) error {
-		c.printStatus(w, &pb.GetStatusResponse{Session: "default", Agents: 2, FailedAgents: 1, Waiting: 3, Version: "0.4.0", StartedAt: before(time.Hour), Revision: 4712, Sync: "full",
+	{"status", func(c *command.Caller, _ *cobra.Command, w io.Writer) error {
+		observe.PrintStatus(c, w, &pb.GetStatusResponse{Session: "default", Agents: 2, FailedAgents: 1, Waiting: 3, Version: "0.4.0", StartedAt: before(time.Hour), Revision: 4712, Sync: "full",
 			DataDir: "/home/ada/.local/share/brokerd/of-a-project-with-a-long-name/data", Listen: []string{"unix:///run/user/1000/brokerd.sock"}, Mailboxes: []*pb.MailboxStatus{{Mailbox: "role:builder", Waiting: 3, Dead: 1}},
 		}, []*pb.Finding{{Severity: pb.FindingSeverity_FINDING_SEVERITY_ERROR, Subject: "mailbox role:builder", Summary: "3 messages wait in it, and no agent has that role"}})
 		return nil
 	}},
-	{"bench", func(c *cli, _ *cobra.Command, w io.Writer) error {
-		return c.showBench(w, formatTable, []bench.Result{{Workload: "send", Count: 1000, Took: time.Second, PerSecond: 1000, P50: time.Millisecond, P95: 2 * time.Millisecond, P99: 3 * time.Millisecond, Memory: 1 << 20}})
+	{"bench", func(c *command.Caller, _ *cobra.Command, w io.Writer) error {
+		return bench.ShowBench(c, w, output.FormatTable, []bench.Result{{Workload: "send", Count: 1000, Took: time.Second, PerSecond: 1000, P50: time.Millisecond, P95: 2 * time.Millisecond, P99: 3 * time.Millisecond, Memory: 1 << 20}})
 	}},
 }
 
@@ -185,8 +205,8 @@ func happened() []*pb.Event {
 }
 
 // followed prints items one at a time.
-func followed[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T]) error {
-	print, err := follow(c, cmd, v)
+func followed[T proto.Message](c *command.Caller, cmd *cobra.Command, items []T, v output.View[T]) error {
+	print, err := output.Follow(&c.Output, cmd, v)
 	for _, item := range items {
 		if err == nil {
 			err = print(item)
@@ -201,8 +221,8 @@ func TestTables_LookAsInTheGoldenFiles(t *testing.T) {
 		for _, color := range []string{"never", "always"} {
 			var out bytes.Buffer
 			for _, shown := range tables {
-				c, cmd, _ := printer(formatTable)
-				c.env.Columns, c.global.color = columns, color
+				c, cmd, _ := printer(output.FormatTable)
+				c.Env.Columns, c.Global.Color = columns, color
 				cmd.SetOut(&out)
 				fmt.Fprintf(&out, "# %s\n", shown.name)
 				apptest.NoError(t, shown.print(c, cmd, &out))

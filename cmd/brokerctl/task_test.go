@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/work"
 	"brokerd/internal/apptest"
 )
 
@@ -272,7 +273,7 @@ func TestTask_IDsAreCompletedWithTheirTitles(tt *testing.T) {
 		"--agent builder-1 task claim":            "",
 		"--agent lead task wait":                  "api\twaiting: Write the API\nschema\tclaimed: Write the schema\n",
 		"--agent lead task create x --depends-on": "api\twaiting: Write the API\nschema\tclaimed: Write the schema\n",
-		"--agent lead task list --state":          strings.Join(taskStates, "\n") + "\n",
+		"--agent lead task list --state":          strings.Join(work.TaskStates, "\n") + "\n",
 		"--agent lead explain task":               "api\twaiting: Write the API\nschema\tclaimed: Write the schema\n",
 		"--agent lead task wait --completed":      "builder-1\nlead\n",
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 )
 
@@ -80,7 +81,7 @@ func TestTrust_AsksOnATerminal(tt *testing.T) {
 	for _, c := range []struct {
 		answer string
 		code   int
-	}{{"\n", exitError}, {"no\n", exitError}, {"y\n", 0}} {
+	}{{"\n", problem.ExitError}, {"no\n", problem.ExitError}, {"y\n", 0}} {
 		outer, inner := openTerminal(t)
 		apptest.NoError(t, apptest.Err(outer.WriteString(c.answer)))
 		var out, errs strings.Builder

@@ -3,9 +3,11 @@ package main
 import (
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/testkit"
 )
 
 func TestTexts_NameOnlyCommandsThatExist(t *testing.T) {
-	testkit.NamedCommandsExist(t, newRoot(&cli{}), `\b`, "problem.go", "../../internal", "../../client")
+	testkit.NamedCommandsExist(t, newRoot(command.New(setting.Environment{})), `\b`, "internal/command/problem.go", "../../internal", "../../client")
 }

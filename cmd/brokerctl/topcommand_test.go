@@ -5,12 +5,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 func TestTop_WithoutATerminalNamesTheOtherCommand(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
-	if got := ctl(t, "top"); got.code != exitUsage || !strings.Contains(got.err, "brokerctl overview --follow") {
+	if got := ctl(t, "top"); got.code != problem.ExitUsage || !strings.Contains(got.err, "brokerctl overview --follow") {
 		t.Errorf("%+v", got)
 	}
 }

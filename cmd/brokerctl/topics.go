@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"brokerd/cmd/brokerctl/internal/problem"
+)
 
 const receiversTopic = `A receiver is written in the same way everywhere:
 
@@ -69,7 +73,7 @@ func topics() []*cobra.Command {
 	}
 	return []*cobra.Command{
 		topic("receivers", "How agents, roles and channels are addressed", receiversTopic),
-		topic("exit-codes", "What the exit codes mean", exitHelp()+exitCodesTopic),
+		topic("exit-codes", "What the exit codes mean", problem.ExitHelp()+exitCodesTopic),
 		topic("environment", "Variables and the configuration file", environmentTopic),
 	}
 }

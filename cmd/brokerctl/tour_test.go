@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 )
 
@@ -96,7 +97,7 @@ func followUntil(t *shell, env []string, line, until string) {
 	}
 	apptest.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait() // the exit code says it all
-	if got := cmd.ProcessState.ExitCode(); got != exitSignal+int(syscall.SIGINT) {
-		t.Errorf("ended with %d, want %d", got, exitSignal+int(syscall.SIGINT))
+	if got := cmd.ProcessState.ExitCode(); got != problem.ExitSignal+int(syscall.SIGINT) {
+		t.Errorf("ended with %d, want %d", got, problem.ExitSignal+int(syscall.SIGINT))
 	}
 }

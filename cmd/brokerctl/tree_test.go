@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/setting"
 )
 
 func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(tt *testing.T) {
@@ -23,7 +27,7 @@ func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(tt *testing.T) {
 }
 
 func TestTree_EveryListHasALimit(t *testing.T) {
-	for _, cmd := range allCommands(newRoot(&cli{})) {
+	for _, cmd := range command.AllCommands(newRoot(command.New(setting.Environment{}))) {
 		if cmd.Name() == "list" && cmd.Flags().Lookup("limit") == nil {
 			t.Errorf("%s takes no --limit", cmd.CommandPath())
 		}
@@ -82,7 +86,7 @@ func TestTree_AnUnknownCommandWithHelpIsOneLineOnStandardError(tt *testing.T) {
 	cmd.Stdout, cmd.Stderr = &out, &err
 	_ = cmd.Run() // the exit code is checked below
 	want := "brokerctl: unknown command \"lcok\" for brokerctl; did you mean lock? (see brokerctl --help)\n"
-	if code := cmd.ProcessState.ExitCode(); code != exitUsage || out.Len() > 0 || err.String() != want {
+	if code := cmd.ProcessState.ExitCode(); code != problem.ExitUsage || out.Len() > 0 || err.String() != want {
 		t.Errorf("exit code %d, output %q, errors %q", code, out.String(), err.String())
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/internal/apptest"
 )
 
@@ -87,8 +89,8 @@ func TestTrust_AFolderOfAnotherPersonGetsNoCall(tt *testing.T) {
 			before := tree(t)
 			for _, args := range commandKinds {
 				got := ctl(t, args...)
-				if got.code != exitUsage || !strings.Contains(got.err, "`brokerctl trust`") ||
-					!strings.Contains(got.err, t.path(configFile)) {
+				if got.code != problem.ExitUsage || !strings.Contains(got.err, "`brokerctl trust`") ||
+					!strings.Contains(got.err, t.path(setting.ConfigFile)) {
 					t.Errorf("%q: %+v", args, got)
 				}
 			}
@@ -107,7 +109,7 @@ func TestTrust_AFolderOfAnotherPersonGetsNoCall(tt *testing.T) {
 				}
 			}
 			server.gotNothing(t, name)
-			if after := tree(t); len(after) != len(before) || after[configFile] != before[configFile] {
+			if after := tree(t); len(after) != len(before) || after[setting.ConfigFile] != before[setting.ConfigFile] {
 				t.Errorf("the folder has %v", after)
 			}
 			for _, args := range [][]string{{"--no-config", "status"}, {"--no-config", "agent", "list"}} {
@@ -130,13 +132,13 @@ func TestTrust_CoversFiveValuesAtOnePath(tt *testing.T) {
 	must0(t, "credential", "issue", "agent", "b1", "--role", "builder", "--out", secret)
 	file := "addr: " + address + "\ncredential_file: " + secret + "\nagents: {b1: {role: builder}}\n"
 	configure(t, file)
-	if got := ctl(t, "trust"); got.code != exitUsage || strings.Contains(got.err, "--yes") ||
+	if got := ctl(t, "trust"); got.code != problem.ExitUsage || strings.Contains(got.err, "--yes") ||
 		!strings.Contains(got.err, "a person runs `brokerctl trust` there") ||
 		!strings.Contains(got.err, "addr             "+address+"\n") ||
 		!strings.Contains(got.err, "credential_file  "+secret+"  (outside of the folder)\n") {
 		t.Errorf("without a terminal: %+v", got)
 	}
-	if got := ctl(t, "agent", "register"); got.code != exitUsage {
+	if got := ctl(t, "agent", "register"); got.code != problem.ExitUsage {
 		t.Errorf("%+v", got)
 	}
 	must0(t, "trust", "--yes")
@@ -157,7 +159,7 @@ func TestTrust_CoversFiveValuesAtOnePath(tt *testing.T) {
 		file + "tls_ca: ca.pem\n", file + "tls_cert: c.pem\ntls_key: c.key\n", strings.Replace(file, "addr", "#addr", 1),
 	} {
 		configure(t, change)
-		if got := ctl(t, "inbox"); got.code != exitUsage || !strings.Contains(got.err, "`brokerctl trust`") {
+		if got := ctl(t, "inbox"); got.code != problem.ExitUsage || !strings.Contains(got.err, "`brokerctl trust`") {
 			t.Errorf("%s: %+v", change, got)
 		}
 	}
@@ -168,7 +170,7 @@ func TestTrust_CoversFiveValuesAtOnePath(tt *testing.T) {
 	apptest.NoError(t, os.Rename(t.dir, moved))
 	before := t.dir
 	t.Chdir(moved)
-	if got := ctl(t, "inbox"); got.code != exitUsage {
+	if got := ctl(t, "inbox"); got.code != problem.ExitUsage {
 		t.Errorf("at another path: %+v", got)
 	}
 	link := filepath.Join(t.TempDir(), "link")
@@ -181,10 +183,10 @@ func TestTrust_CoversFiveValuesAtOnePath(tt *testing.T) {
 		t.Errorf("%s", got)
 	}
 	must0(t, "trust", "--revoke")
-	if got := ctl(t, "inbox"); got.code != exitUsage {
+	if got := ctl(t, "inbox"); got.code != problem.ExitUsage {
 		t.Errorf("after --revoke: %+v", got)
 	}
-	if got := ctl(t, "trust", "--revoke"); got.code != exitNotFound {
+	if got := ctl(t, "trust", "--revoke"); got.code != problem.ExitNotFound {
 		t.Errorf("a second --revoke: %+v", got)
 	}
 }
@@ -219,7 +221,7 @@ func TestTrust_ALinkOutOfTheFolderIsShownAndNotFollowed(tt *testing.T) {
 		} {
 			files(link)
 			for _, args := range [][]string{{"inbox"}, {"mcp"}, {"init", "--agent", "a"}} {
-				if got := ctl(t, args...); got.code != exitUsage || !strings.Contains(got.err, fmt.Sprintf(refusal, key)) {
+				if got := ctl(t, args...); got.code != problem.ExitUsage || !strings.Contains(got.err, fmt.Sprintf(refusal, key)) {
 					t.Errorf("%s, a link for %s, %q: %+v", key, what, args, got)
 				}
 			}
@@ -277,7 +279,7 @@ func TestTrust_ACredentialOfOneSourceIsNotForTheAddressOfTheOther(tt *testing.T)
 				t.Setenv(c.env[i], c.env[i+1])
 			}
 			for _, args := range [][]string{{"inbox"}, {"mcp"}, {"agent", "run", "--agent", "a", "--", "true"}} {
-				if got := ctl(t, args...); got.code != exitUsage || !strings.Contains(got.err, c.want) {
+				if got := ctl(t, args...); got.code != problem.ExitUsage || !strings.Contains(got.err, c.want) {
 					t.Errorf("%q: %+v", args, got)
 				}
 			}
@@ -296,7 +298,7 @@ func TestTrust_AnAddressOfTheCallerGetsNoCredentialOfTheFile(tt *testing.T) {
 	must0(t, "credential", "issue", "agent", "b1", "--out", secret)
 	configure(t, "addr: 127.0.0.1:1\ncredential_file: "+secret+"\n")
 	for range 2 { // also if the user trusts the file
-		if got := ctl(t, "--addr", address, "--agent", "b1", "inbox"); got.code != exitDenied ||
+		if got := ctl(t, "--addr", address, "--agent", "b1", "inbox"); got.code != problem.ExitDenied ||
 			!strings.Contains(got.err, "BROKERD_CREDENTIAL_FILE") {
 			t.Errorf("%+v", got)
 		}
@@ -316,7 +318,7 @@ func TestTrust_ASecretOfAnotherProgramIsNotSent(tt *testing.T) {
 	must0(t, "trust", "--yes")
 	for range 2 {
 		got := ctl(t, "inbox")
-		if got.code != exitUsage || !strings.Contains(got.err, secret) || strings.Contains(got.err, foreignSecret) {
+		if got.code != problem.ExitUsage || !strings.Contains(got.err, secret) || strings.Contains(got.err, foreignSecret) {
 			t.Errorf("%+v", got)
 		}
 		server.gotNothing(t, "a command")
@@ -336,7 +338,7 @@ func TestTrust_WhatInitAndSetupWriteIsTrusted(tt *testing.T) {
 	apptest.NoError(t, os.Mkdir(t.path("web"), 0o755))
 	t.Chdir("web")
 	must0(t, "init", "--agent", "builder-2")
-	if got := fields(t, "whoami"); at(t, got, "agent") != "builder-2" || at(t, got, "addr_from") != t.path(configFile) {
+	if got := fields(t, "whoami"); at(t, got, "agent") != "builder-2" || at(t, got, "addr_from") != t.path(setting.ConfigFile) {
 		t.Errorf("a folder below: %v", got)
 	}
 	t.dir = t.TempDir()
@@ -347,7 +349,7 @@ func TestTrust_WhatInitAndSetupWriteIsTrusted(tt *testing.T) {
 	server := newForeign(t)
 	configure(t, "credential_file: "+secretFile(t, aSecret)+"\n")
 	for _, args := range [][]string{{"init", "--agent", "a"}, {"setup", "claude-code", "--agent", "a"}} {
-		if got := ctl(t, append([]string{"--addr", server.address}, args...)...); got.code != exitUsage ||
+		if got := ctl(t, append([]string{"--addr", server.address}, args...)...); got.code != problem.ExitUsage ||
 			!strings.Contains(got.err, "`brokerctl trust`") {
 			t.Errorf("%q: %+v", args, got)
 		}
@@ -368,18 +370,18 @@ func TestTrust_AnEntryThatAnotherUserCouldWriteDoesNotCount(tt *testing.T) {
 		t.Fatalf("%v, %v", entries, err)
 	}
 	apptest.NoError(t, os.Chmod(entries[0], 0o666))
-	if got := ctl(t, "inbox"); got.code != exitUsage || !strings.Contains(got.err, entries[0]) {
+	if got := ctl(t, "inbox"); got.code != problem.ExitUsage || !strings.Contains(got.err, entries[0]) {
 		t.Errorf("%+v", got)
 	}
 }
 
 // The tests of the Python and TypeScript clients have the same sum.
 func TestTrust_TheSumIsTheSameInEveryClient(t *testing.T) {
-	file, err := parseConfig("/x/.brokerd.yaml",
+	file, err := setting.ParseConfig("/x/.brokerd.yaml",
 		[]byte("addr: tls://broker.example:7421\ncredential_file: geheim/schlüssel\nsession: web\n"))
 	apptest.NoError(t, err)
 	const want = "9f3f4d2232e00b526b3632cfa9da1779ff72a995c77aa23b4a76aa7402f0621a"
-	if got := file.connectionSum(); got != want {
+	if got := file.ConnectionSum(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
 )
 
@@ -34,7 +35,7 @@ func TestType_ListAndGet(tt *testing.T) {
 		t.Errorf("get -o json: %v", got)
 	}
 	wrong := ctl(t, "type", "get", "task_complet")
-	if wrong.code != exitNotFound || !strings.Contains(wrong.err, "task_complete") {
+	if wrong.code != problem.ExitNotFound || !strings.Contains(wrong.err, "task_complete") {
 		t.Errorf("a misspelled type: %+v", wrong)
 	}
 }
@@ -63,8 +64,8 @@ func TestType_ValidateGivesTheVerdictOfASend(tt *testing.T) {
 	must0(t, "session", "configure", "--invalid-payloads", "refuse", "--unknown-types", "refuse")
 	refused := ctl(t, "type", "validate", "task_progress", "--payload", "@"+file)
 	sent = ctl(t, "--agent", "lead", "send", "builder-1", "x", "--type", "task_progress", "--payload", "@"+file)
-	if refused.code != exitUsage || !strings.Contains(refused.err, fault) ||
-		sent.code != exitUsage || !strings.Contains(sent.err, fault) {
+	if refused.code != problem.ExitUsage || !strings.Contains(refused.err, fault) ||
+		sent.code != problem.ExitUsage || !strings.Contains(sent.err, fault) {
 		t.Errorf("the check: %+v\nthe send: %+v", refused, sent)
 	}
 }
@@ -83,7 +84,7 @@ func TestType_Register(tt *testing.T) {
 	if out := must0(t, args...); out != "replaced deploy_finished, version 2\n" {
 		t.Errorf("register again: %s", out)
 	}
-	if got := ctl(t, append([]string{"--agent", "builder-1"}, args...)...); got.code != exitDenied {
+	if got := ctl(t, append([]string{"--agent", "builder-1"}, args...)...); got.code != problem.ExitDenied {
 		t.Errorf("an agent that is no director: %+v", got)
 	}
 	if out := must0(t, "type", "list", "--family", "session"); !strings.Contains(out, "deploy_finished") {
@@ -97,7 +98,7 @@ func TestType_Register(tt *testing.T) {
 	if !strings.Contains(out, "deploy_finished") {
 		t.Errorf("inbox:\n%s", out)
 	}
-	if got := ctl(t, "type", "register", "task_done"); got.code != exitConflict {
+	if got := ctl(t, "type", "register", "task_done"); got.code != problem.ExitConflict {
 		t.Errorf("a name that is taken: %+v", got)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/local"
 	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
@@ -47,17 +49,17 @@ func TestUp_StartsABrokerThatDownStops(tt *testing.T) {
 	if again := fields(t, "up"); at(t, again, "started") != false || at(t, again, "pid") != at(t, started, "pid") {
 		t.Errorf("up beside a broker: %v", again)
 	}
-	if got := ctl(t, "up", "--listen", "127.0.0.1:0"); got.code != exitConflict || !strings.Contains(got.err, "--listen is for a new one") {
+	if got := ctl(t, "up", "--listen", "127.0.0.1:0"); got.code != problem.ExitConflict || !strings.Contains(got.err, "--listen is for a new one") {
 		t.Errorf("up --listen beside a broker: %+v", got)
 	}
-	log, err := os.ReadFile(filepath.Join(t.Getenv("BROKERD_DATA"), logName))
+	log, err := os.ReadFile(filepath.Join(t.Getenv("BROKERD_DATA"), local.LogName))
 	if err != nil || !strings.Contains(string(log), `"msg":"started"`) {
 		t.Errorf("the log: %q, %v", log, err)
 	}
 	if got := must0(t, "down"); !strings.HasPrefix(got, "stopped the broker: process ") {
 		t.Errorf("down: %q", got)
 	}
-	if got := ctl(t, "ping"); got.code != exitUnreachable {
+	if got := ctl(t, "ping"); got.code != problem.ExitUnreachable {
 		t.Errorf("after down: %+v", got)
 	}
 	must0(t, "up")
@@ -69,7 +71,7 @@ func TestUp_SaysWhyABrokerDoesNotStart(tt *testing.T) {
 	t.Setenv("BROKERD_DATA", filepath.Join(t.TempDir(), "d"))
 	t.Setenv("BROKERD_SYNC", "sometimes")
 	got := ctl(t, "up")
-	if want := logName + " shows its log"; got.code != exitUnreachable || !strings.Contains(got.err, want) {
+	if want := local.LogName + " shows its log"; got.code != problem.ExitUnreachable || !strings.Contains(got.err, want) {
 		t.Errorf("%+v; want %q", got, want)
 	}
 	t.Setenv("BROKERD_SYNC", "")
@@ -99,7 +101,7 @@ func TestUp_CallsAtTheSameTimeStartOneBroker(tt *testing.T) {
 func TestUp_WithoutTheProgramSaysSo(tt *testing.T) {
 	t := newShell(tt)
 	t.Setenv("PATH", t.TempDir())
-	if got := ctl(t, "up"); got.code != exitError || !strings.Contains(got.err, "brokerd is neither beside brokerctl nor in PATH") {
+	if got := ctl(t, "up"); got.code != problem.ExitError || !strings.Contains(got.err, "brokerd is neither beside brokerctl nor in PATH") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -114,7 +116,7 @@ func TestUp_MakesAServiceWhereSystemdRunsForTheUser(tt *testing.T) {
 	t.Setenv("PATH", programs+":"+t.Getenv("PATH"))
 	apptest.NoError(t, os.MkdirAll(filepath.Join(runtime, "systemd", "private"), 0o700))
 	asked := filepath.Join(t.TempDir(), "asked")
-	unit := filepath.Join(t.Getenv("XDG_CONFIG_HOME"), "systemd", "user", unitName)
+	unit := filepath.Join(t.Getenv("XDG_CONFIG_HOME"), "systemd", "user", local.UnitName)
 	script := `#!/bin/sh
 echo "$*" >>` + asked + `
 case "$*" in
@@ -156,17 +158,17 @@ func TestUp_IsCalledByTheMCPServerAndHooksOnlyWhereSetupWasTold(tt *testing.T) {
 	}
 	must0(t, "setup", "claude-code", "--agent", "lead-1")
 	hook()
-	if got := ctl(t, "ping"); got.code != exitUnreachable {
+	if got := ctl(t, "ping"); got.code != problem.ExitUnreachable {
 		t.Fatalf("a hook without start has started a broker: %+v", got)
 	}
 	must0(t, "setup", "claude-code", "--agent", "lead-1", "--start", "--dry-run")
-	if got := ctl(t, "ping"); got.code != exitUnreachable {
+	if got := ctl(t, "ping"); got.code != problem.ExitUnreachable {
 		t.Fatalf("setup --dry-run has started a broker: %+v", got)
 	}
 	must0(t, "setup", "claude-code", "--agent", "lead-1", "--start")
 	must0(t, "ping")
 	must0(t, "down")
-	if got := ctl(t, "agent", "list"); got.code != exitUnreachable {
+	if got := ctl(t, "agent", "list"); got.code != problem.ExitUnreachable {
 		t.Errorf("a command of a person has started a broker: %+v", got)
 	}
 	hook()

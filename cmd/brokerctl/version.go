@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd"
+	"brokerd/cmd/brokerctl/internal/command"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -21,7 +22,7 @@ type versions struct {
 	Daemon string `json:"daemon"` // the version of the daemon; empty if none answers
 }
 
-func newVersionCommand(c *cli) *cobra.Command {
+func newVersionCommand(c *command.Caller) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of brokerctl and of the daemon",
@@ -32,19 +33,19 @@ answers within 2 seconds.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions{Build: brokerd.ThisBuild(), Daemon: c.daemonVersion(cmd.Context())}
+			v := versions{Build: brokerd.ThisBuild(), Daemon: daemonVersion(c, cmd.Context())}
 			text := fmt.Sprintf("brokerctl %s, %s", v.Build, v.Go)
 			text += "\nbrokerd " + cmp.Or(v.Daemon, "does not answer")
-			return c.showValue(cmd, v, text)
+			return c.ShowValue(cmd, v, text)
 		},
 	}
 }
 
 // daemonVersion returns the version of the daemon; it is empty if no daemon answers an operator.
-func (c *cli) daemonVersion(ctx context.Context) string {
+func daemonVersion(c *command.Caller, ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, daemonPatience)
 	defer cancel()
-	broker, err := c.connect(ctx)
+	broker, err := c.Connect(ctx)
 	if err != nil {
 		return ""
 	}

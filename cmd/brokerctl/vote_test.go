@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"brokerd/cmd/brokerctl/decisions"
+	"brokerd/cmd/brokerctl/internal/problem"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -28,16 +30,16 @@ func TestVote_IsOpenedCastAndClosed(tt *testing.T) {
 	if out := must0(t, "--agent", "b1", "vote", "cast", id, "SQLite", "--reason", "no server"); out != "voted SQLite in "+id+": 1 of 2 electors\n" {
 		t.Errorf("cast: %s", out)
 	}
-	if got := ctl(t, "--agent", "lead", "vote", "cast", id, "SQLite"); got.code != exitDenied {
+	if got := ctl(t, "--agent", "lead", "vote", "cast", id, "SQLite"); got.code != problem.ExitDenied {
 		t.Errorf("the opener casts: %+v", got)
 	}
-	if got := ctl(t, "--agent", "b2", "vote", "cast", id, "MySQL"); got.code != exitNotFound || !strings.Contains(got.err, "SQLite") {
+	if got := ctl(t, "--agent", "b2", "vote", "cast", id, "MySQL"); got.code != problem.ExitNotFound || !strings.Contains(got.err, "SQLite") {
 		t.Errorf("an unknown option: %+v", got)
 	}
-	if got := ctl(t, "--agent", "b1", "vote", "close", id); got.code != exitDenied {
+	if got := ctl(t, "--agent", "b1", "vote", "close", id); got.code != problem.ExitDenied {
 		t.Errorf("an elector closes: %+v", got)
 	}
-	if got := ctl(t, "vote", "get", id, "--wait", "10ms"); got.code != exitNothing || !strings.Contains(got.out, "no server") {
+	if got := ctl(t, "vote", "get", id, "--wait", "10ms"); got.code != problem.ExitNothing || !strings.Contains(got.out, "no server") {
 		t.Errorf("a wait that ended: %+v", got)
 	}
 	if out := must0(t, "--agent", "lead", "vote", "close", id, "enough"); out != "closed "+id+": SQLite wins\n" {
@@ -77,7 +79,7 @@ func TestVote_WaitingReportsTheOutcomeByItsExitCode(tt *testing.T) {
 		outcome string
 	}{
 		"winner": {[2]string{"yes", "yes"}, 0, "winner"},
-		"tie":    {[2]string{"yes", "no"}, exitConflict, "tie"},
+		"tie":    {[2]string{"yes", "no"}, problem.ExitConflict, "tie"},
 	} {
 		done := wait("--to", "b1", "--to", "b2")
 		for i, agent := range []string{"b1", "b2"} {
@@ -107,16 +109,16 @@ func TestVote_MistakesAreNamed(tt *testing.T) {
 		code int
 		says string
 	}{
-		"one option":     {[]string{"Q", "a"}, exitUsage, "the second option is missing"},
-		"equal options":  {[]string{"Q", "a", "a"}, exitUsage, `OPTION 2: is "a" like another`},
-		"two roles":      {[]string{"Q", "a", "b", "--to", "role:x", "--to", "role:y"}, exitUsage, "one role as role:NAME"},
-		"a channel":      {[]string{"Q", "a", "b", "--to", "channel:x"}, exitUsage, "one role as role:NAME"},
-		"no such role":   {[]string{"Q", "a", "b", "--to", "role:x"}, exitNotFound, `no agent has the role "x"`},
-		"rule":           {[]string{"Q", "a", "b", "--rule", "most"}, exitUsage, "none of plurality, majority, unanimous"},
-		"quorum":         {[]string{"Q", "a", "b", "--quorum", "half"}, exitUsage, "50% or 2/3"},
-		"quorum of many": {[]string{"Q", "a", "b", "--quorum", "7"}, exitUsage, "has only 1 electors"},
-		"share":          {[]string{"Q", "a", "b", "--quorum", "3/2"}, exitUsage, "quorum.share: is 1.5; 0 to 1 is allowed"},
-		"deadline":       {[]string{"Q", "a", "b", "--deadline", "tomorrow"}, exitUsage, "--deadline"},
+		"one option":     {[]string{"Q", "a"}, problem.ExitUsage, "the second option is missing"},
+		"equal options":  {[]string{"Q", "a", "a"}, problem.ExitUsage, `OPTION 2: is "a" like another`},
+		"two roles":      {[]string{"Q", "a", "b", "--to", "role:x", "--to", "role:y"}, problem.ExitUsage, "one role as role:NAME"},
+		"a channel":      {[]string{"Q", "a", "b", "--to", "channel:x"}, problem.ExitUsage, "one role as role:NAME"},
+		"no such role":   {[]string{"Q", "a", "b", "--to", "role:x"}, problem.ExitNotFound, `no agent has the role "x"`},
+		"rule":           {[]string{"Q", "a", "b", "--rule", "most"}, problem.ExitUsage, "none of plurality, majority, unanimous"},
+		"quorum":         {[]string{"Q", "a", "b", "--quorum", "half"}, problem.ExitUsage, "50% or 2/3"},
+		"quorum of many": {[]string{"Q", "a", "b", "--quorum", "7"}, problem.ExitUsage, "has only 1 electors"},
+		"share":          {[]string{"Q", "a", "b", "--quorum", "3/2"}, problem.ExitUsage, "quorum.share: is 1.5; 0 to 1 is allowed"},
+		"deadline":       {[]string{"Q", "a", "b", "--deadline", "tomorrow"}, problem.ExitUsage, "--deadline"},
 	} {
 		got := ctl(t, append([]string{"--agent", "lead", "vote", "open"}, c.args...)...)
 		if got.code != c.code || !strings.Contains(got.err, c.says) {
@@ -129,7 +131,7 @@ func TestVote_MistakesAreNamed(tt *testing.T) {
 		"2/3":  {Quorum: &pb.Quorum_Share{Share: 2.0 / 3}},
 		"100%": {Quorum: &pb.Quorum_Share{Share: 1}},
 	} {
-		if got, err := parseQuorum(s); err != nil || !proto.Equal(got, want) {
+		if got, err := decisions.ParseQuorum(s); err != nil || !proto.Equal(got, want) {
 			t.Errorf("%s is %v, %v", s, got, err)
 		}
 	}

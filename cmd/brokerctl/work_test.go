@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/supervise"
 	"brokerd/internal/apptest"
 )
 
@@ -113,7 +115,7 @@ func TestWork_TheEndOfStandardErrorIsKept(tt *testing.T) {
 	id := sent(t, "builder-1", "noisy")
 	got := ctl(t, "--agent", "builder-1", "work", "--once", "--", "sh", "-c", `i=0; while [ $i -lt 1000 ]; do echo "line $i é" >&2; i=$((i+1)); done; exit 1`)
 	text := at(t, delivery(t, id), "history", 0, "error").(string)
-	if !strings.HasPrefix(text, "exit status 1: …") || !strings.HasSuffix(text, "line 999 é") || len(text) > errorTail+64 {
+	if !strings.HasPrefix(text, "exit status 1: …") || !strings.HasSuffix(text, "line 999 é") || len(text) > supervise.ErrorTail+64 {
 		t.Errorf("%d bytes kept: %q", len(text), text)
 	}
 	if !strings.Contains(got.err, "line 0 é\n") {
@@ -151,7 +153,7 @@ func workUntilIdle(t *shell, command ...string) result {
 	t.Helper()
 	args := append(append([]string{"--agent", "builder-1"}, command...), "--wait", "100ms", "--", "true")
 	for deadline := time.Now().Add(patience); ; {
-		if got := ctl(t, args...); got.code != exitNothing || time.Now().After(deadline) {
+		if got := ctl(t, args...); got.code != problem.ExitNothing || time.Now().After(deadline) {
 			return got
 		}
 	}

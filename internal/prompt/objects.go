@@ -296,6 +296,15 @@ func (v Voice) Feedback(w io.Writer, verdict *pb.Verdict) {
 	}
 }
 
+// Tally writes the ballots per option in the order of the opener.
+func Tally(v *pb.Vote) string {
+	parts := make([]string, len(v.GetTally()))
+	for i, t := range v.GetTally() {
+		parts[i] = fmt.Sprintf("%s %d", OneLine(t.GetOption()), t.GetBallots())
+	}
+	return strings.Join(parts, ", ")
+}
+
 // VoteOutcome says the outcome of a vote in a few words; it is empty while the vote is open. In a line of the program
 // for a language model, it leaves out a winner that is no single word.
 func VoteOutcome(w io.Writer, v *pb.Vote) string {

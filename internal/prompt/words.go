@@ -232,6 +232,14 @@ func WordsOnly(command string) string {
 	return strings.Join(words, " ")
 }
 
+// AgentState returns the state of an agent, and what else keeps work from it.
+func AgentState(a *pb.Agent) string {
+	state := a.GetState()
+	asleep := a.GetAsleepSince() != nil && a.GetStoppedAt() == nil
+	return state + Either(a.GetHalted(), ", halted", "") +
+		Either(a.GetDegraded() && state != "degraded", ", degraded", "") + Either(asleep, ", asleep", "")
+}
+
 // ForModel reports whether what is written is for a language model: tables become sentences there.
 func ForModel(w io.Writer) bool {
 	_, ok := w.(*Writer)

@@ -31,7 +31,7 @@ type Wait struct {
 	Since  time.Time `json:"since"`
 }
 
-// A Report is what `brokerctl explain` reads: the JSON text under the key health/FOLDER-ID of StateNamespace. The key
+// A Report is what `brokerctl explain` reads: the JSON text under the key health/FOLDER-ID of setting.BridgeNamespace. The key
 // exists while there is a wait or a rejected file.
 type Report struct {
 	Folder   string `json:"folder"`

@@ -9,11 +9,9 @@ import (
 	"path"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/setting"
 	pb "brokerd/gen/brokerd/v1"
 )
-
-// StateNamespace is the namespace of the session's state that the bridges use.
-const StateNamespace = "bridge"
 
 // An inbox delivers the mail of one agent as one file per message, and acknowledges a message when
 // its agent has removed the file. Its ledger, in the session's state, has an entry for each message
@@ -233,7 +231,7 @@ func (b *bridge) states(ctx context.Context, prefix string) (map[string]string, 
 	found := map[string]string{}
 	for token := ""; ; {
 		page, err := b.broker.State().ListState(ctx, &pb.ListStateRequest{
-			Namespace: StateNamespace, KeyPrefix: prefix, Values: true, PageSize: 1000, PageToken: token})
+			Namespace: setting.BridgeNamespace, KeyPrefix: prefix, Values: true, PageSize: 1000, PageToken: token})
 		if err != nil {
 			return nil, fmt.Errorf("read the state of the bridge: %w", err)
 		}
@@ -257,11 +255,11 @@ func (b *bridge) transact(ctx context.Context, changes []*pb.StateChange) error 
 }
 
 func putChange(key, value string) *pb.StateChange {
-	return &pb.StateChange{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Namespace: StateNamespace, Key: key,
+	return &pb.StateChange{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Namespace: setting.BridgeNamespace, Key: key,
 		Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: value}}}}}
 }
 
 func deleteChange(key string) *pb.StateChange {
 	return &pb.StateChange{Change: &pb.StateChange_Delete{
-		Delete: &pb.DeleteStateRequest{Namespace: StateNamespace, Key: key}}}
+		Delete: &pb.DeleteStateRequest{Namespace: setting.BridgeNamespace, Key: key}}}
 }

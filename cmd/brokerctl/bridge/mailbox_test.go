@@ -8,6 +8,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/internal/setting"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -40,7 +41,7 @@ func TestMailbox_PositionIsSavedAfterAFailure(t *testing.T) {
 	}
 	apptest.NoError(t, m.Collect(t.Context()))
 	out, err := pb.NewStateServiceClient(d.broker.Operator()).ListState(t.Context(), &pb.ListStateRequest{
-		Namespace: bridge.StateNamespace, Values: true})
+		Namespace: setting.BridgeNamespace, Values: true})
 	if err != nil || len(out.GetEntries()) != 1 || out.GetEntries()[0].GetValue().GetStringValue() != "1 1 0" {
 		t.Errorf("the state has %v, %v", out.GetEntries(), err)
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// context is how many equal lines a diff shows around a change.
-const context = 3
+// around is how many equal lines a diff shows around a change.
+const around = 3
 
 // Diff returns the unified diff of two versions of a file; "" if they are equal. A version that does
 // not exist has the name /dev/null.
@@ -30,13 +30,13 @@ func Diff(name string, before, after Content) string {
 			continue
 		}
 		end, quiet := start, 0 // the hunk ends where enough equal lines follow
-		for i := start; i < len(steps) && quiet <= 2*context; i++ {
+		for i := start; i < len(steps) && quiet <= 2*around; i++ {
 			quiet++
 			if steps[i].kind != ' ' {
 				end, quiet = i+1, 0
 			}
 		}
-		writeHunk(&b, steps[max(start-context, 0):min(end+context, len(steps))])
+		writeHunk(&b, steps[max(start-around, 0):min(end+around, len(steps))])
 		start = end
 	}
 	return b.String()

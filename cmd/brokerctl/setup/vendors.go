@@ -25,7 +25,7 @@ func Vendors(o Options) []Vendor {
 					"Edit|Write|MultiEdit|NotebookEdit",
 				)},
 				{Path: "CLAUDE.md", User: ".claude/CLAUDE.md", What: "instructions", section: instructions},
-			}, commands(".claude/commands", ".claude/commands", ".md", func(c command) string {
+			}, commands(".claude/commands", ".claude/commands", ".md", func(c slashCommand) string {
 				return fmt.Sprintf("---\ndescription: %s\nargument-hint: %q\n---\n\n%s\n", c.about, c.hint, c.text("$ARGUMENTS"))
 			})...),
 		},
@@ -57,7 +57,7 @@ func Vendors(o Options) []Vendor {
 					)...),
 				},
 				{Path: "GEMINI.md", User: ".gemini/GEMINI.md", What: "instructions", section: instructions},
-			}, commands(".gemini/commands", ".gemini/commands", ".toml", func(c command) string {
+			}, commands(".gemini/commands", ".gemini/commands", ".toml", func(c slashCommand) string {
 				return fmt.Sprintf("description = %q\nprompt = \"\"\"\n%s\n\"\"\"\n", c.about, c.text("{{args}}"))
 			})...),
 		},
@@ -71,7 +71,7 @@ func Vendors(o Options) []Vendor {
 				{Path: ".cursor/mcp.json", User: ".cursor/mcp.json", What: "MCP server", entries: o.mcpServers()},
 				{Path: ".cursor/hooks.json", User: ".cursor/hooks.json", What: "hooks", entries: o.cursorHooks()},
 				{Path: "AGENTS.md", What: "instructions", section: instructions},
-			}, commands(".cursor/commands", ".cursor/commands", ".md", func(c command) string {
+			}, commands(".cursor/commands", ".cursor/commands", ".md", func(c slashCommand) string {
 				return fmt.Sprintf("# %s\n\n%s\n", c.about, c.text("the text after this command"))
 			})...),
 		},
@@ -96,7 +96,7 @@ func Vendors(o Options) []Vendor {
 					What: "hooks", whole: o.opencodePlugin(), earlier: earlierPlugin,
 				},
 				{Path: "AGENTS.md", User: ".config/opencode/AGENTS.md", What: "instructions", section: instructions},
-			}, commands(".opencode/commands", ".config/opencode/commands", ".md", func(c command) string {
+			}, commands(".opencode/commands", ".config/opencode/commands", ".md", func(c slashCommand) string {
 				return fmt.Sprintf("---\ndescription: %s\n---\n\n%s\n", c.about, c.text("$ARGUMENTS"))
 			})...),
 		},
@@ -286,19 +286,19 @@ This project has a broker, brokerd, through which agents exchange messages, task
 ` + "`brokerctl guide`" + ` explains more.
 `
 
-// A command is a slash command.
-type command struct {
+// A slashCommand is a command of the coding agent that the user types, with a slash before it.
+type slashCommand struct {
 	name, about, hint string
 	prompt            string // ARGS stands for the user's text
 }
 
 // text returns the prompt with the vendor's variable for the user's text.
-func (c command) text(args string) string { return strings.ReplaceAll(c.prompt, "ARGS", args) }
+func (c slashCommand) text(args string) string { return strings.ReplaceAll(c.prompt, "ARGS", args) }
 
 // commands returns the files of the slash commands, in a folder of the project and one of the user.
-func commands(dir, user, ext string, render func(command) string) []File {
+func commands(dir, user, ext string, render func(slashCommand) string) []File {
 	var all []File
-	for _, c := range []command{
+	for _, c := range []slashCommand{
 		{
 			"inbox", "Read and settle the messages of other agents", "[what matters]",
 			"Call the tool `turn` of the MCP server `brokerd`, or run `brokerctl next`. Deal with what it shows and\n" +

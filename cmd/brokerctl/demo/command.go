@@ -1,0 +1,107 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
+)
+
+// demoOptions are the options of demo.
+type demoOptions struct {
+	pace      float64
+	dashboard bool
+}
+
+// AddFlags adds the options.
+func (o *demoOptions) AddFlags(f *pflag.FlagSet) {
+	f.Float64Var(&o.pace, "pace", 1, "how long the agents take: 2 = twice as long, 0 = no time")
+	f.BoolVar(&o.dashboard, "dashboard", false, "print a link to the dashboard, and keep the team at work until Ctrl-C")
+}
+
+// NewCommand returns the command brokerctl demo.
+func NewCommand(c *command.Caller, link func(context.Context, *client.Client) (string, error)) *cobra.Command {
+	o := &demoOptions{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show a small team at work, on a separate broker",
+		Long: `Start a broker in a temporary folder, and show how a lead, two builders and a reviewer
+work with it: tasks for a role, a failed task and its retry, a question, a dead letter, a
+message to everyone; then locks, a token, and a crash. It takes about twenty seconds and
+does not touch other brokers. When it ends, even if it is interrupted or killed, nothing
+remains of it.
+
+Every step is a brokerctl command, which the demo shows. On a terminal the demo draws a
+board with a lane for each member of the team. In a pipe it prints one line per step,
+with -o json one object per step. Colour needs a terminal without NO_COLOR.
+
+With --dashboard, the demo prints a link for a browser instead. Its team plans, builds,
+reviews, votes and sometimes fails, until Ctrl-C.
+
+brokerd is started from the folder that brokerctl is in, else from PATH.`,
+		Example: `  brokerctl demo
+  brokerctl demo --dashboard`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !(o.pace >= 0 && o.pace <= 10) {
+				return problem.Usagef("--pace is %v; 0 to 10 is allowed", o.pace)
+			}
+			brokerd, err := command.FindDaemon(c)
+			if err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find brokerctl: %w", err)
+			}
+			format, err := c.Format()
+			if err != nil {
+				return err
+			}
+			out := output.WithoutSIGPIPE(cmd.OutOrStdout())
+			options := Options{
+				Brokerd: brokerd, Brokerctl: self, Out: out, Style: demoStyle(c, out, format == output.FormatJSON),
+				Variables: c.Env.Variables, Now: c.Env.Now, Pace: o.pace,
+			}
+			if o.dashboard {
+				options.Dashboard = link
+			}
+			err = Run(cmd.Context(), options)
+			if errors.Is(err, syscall.EPIPE) { // the end of the reader is no error of the demo
+				return &problem.Failure{Code: problem.ExitSignal + int(syscall.SIGPIPE)}
+			}
+			return err
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// demoStyle returns how the demo writes to out: a board on a terminal, else plain lines or JSON.
+func demoStyle(c *command.Caller, out io.Writer, json bool) Style {
+	f, ok := out.(*os.File)
+	if !ok || json {
+		return Style{JSON: json}
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return Style{}
+	}
+	s := Style{Width: int(size.Col)}
+	if c.Env.Get("TERM") != "dumb" {
+		s.Colour, s.Height = c.Env.Get("NO_COLOR") == "", int(size.Row)
+	}
+	return s
+}

@@ -1,0 +1,261 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"brokerd/cmd/brokerctl/internal/problem"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
+)
+
+// durationValue is an option that takes a duration of 0 or more. Unlike the one of pflag it knows
+// days.
+type durationValue time.Duration
+
+// Set implements pflag.Value.
+func (d *durationValue) Set(s string) error {
+	parsed, err := ParseDuration(s)
+	if err == nil && parsed < 0 {
+		return fmt.Errorf("%q is negative", s)
+	}
+	*d = durationValue(parsed)
+	return err
+}
+
+// String implements pflag.Value.
+func (d *durationValue) String() string { return prompt.Duration(time.Duration(*d)) }
+
+// Type implements pflag.Value.
+func (d *durationValue) Type() string { return "duration" }
+
+// DurationVar adds an option that takes a duration.
+func DurationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	f.Var((*durationValue)(p), name, usage)
+}
+
+// ParseDuration reads a duration such as 90s, 1h30m, 2d or 1d12h.
+func ParseDuration(s string) (time.Duration, error) {
+	if _, err := strconv.ParseFloat(s, 64); err == nil && s != "0" {
+		return 0, fmt.Errorf("%q has no unit; write %[1]ss, %[1]sm, %[1]sh or %[1]sd", s)
+	}
+	const day = 24 * time.Hour
+	rest, total := s, time.Duration(0)
+	days, after, hasDays := strings.Cut(s, "d")
+	if hasDays {
+		n, err := strconv.ParseFloat(days, 64)
+		if err != nil || math.Abs(n) > float64(math.MaxInt64/day) {
+			return 0, noDuration(s)
+		}
+		rest, total = after, time.Duration(n*float64(day))
+	}
+	if rest == "" && hasDays {
+		return total, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, noDuration(s)
+	}
+	return total + d, nil
+}
+
+func noDuration(s string) error {
+	return fmt.Errorf("%q is not a duration such as 90s, 10m, 1h30m or 2d", s)
+}
+
+// TimeRange is a span of time that a command reads.
+type TimeRange struct{ Since, until string }
+
+// AddFlags adds the options. what says what happened in that time, such as "messages sent".
+func (o *TimeRange) AddFlags(f *pflag.FlagSet, what string) {
+	f.StringVar(&o.Since, "since", o.Since, "only "+what+" since this time: 2h or 1d (ago), or RFC 3339")
+	f.StringVar(&o.until, "until", "", "only "+what+" before this time")
+}
+
+// Parse returns the API's form.
+func (o *TimeRange) Parse(c *Caller) (since, until *timestamppb.Timestamp, err error) {
+	if since, err = c.ParseTime("since", o.Since, -1); err != nil {
+		return nil, nil, err
+	}
+	until, err = c.ParseTime("until", o.until, -1)
+	return since, until, err
+}
+
+// ContentOptions are the parts that messages and decisions share.
+type ContentOptions struct {
+	Body, Payload string
+	Priority      string
+	Files         []string
+	Artifacts     []string
+
+	PayloadText string // the payload as it was read, with the white space around it
+}
+
+// AddFlags adds the options.
+func (o *ContentOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Body, "body", "", "the text; @FILE reads a file, - standard input")
+	f.StringVar(&o.Payload, "payload", "", "any JSON; @FILE reads a file, - standard input")
+	f.StringArrayVar(&o.Files, "file", nil, "a file it is about; repeatable")
+	f.StringArrayVar(&o.Artifacts, "artifact", nil, "an artifact it is about; repeatable")
+}
+
+// Message returns a message with what the options say.
+func (o *ContentOptions) Message(c *Caller, cmd *cobra.Command) (*pb.Message, error) {
+	if o.Body == "-" && o.Payload == "-" {
+		return nil, problem.Usagef("--body and --payload cannot both be standard input")
+	}
+	m := &pb.Message{Artifacts: o.Artifacts}
+	var err error
+	if m.Body, err = c.Text(cmd, "body", o.Body); err != nil {
+		return nil, err
+	}
+	if o.PayloadText, err = c.RawJSON(cmd, "payload", o.Payload); err != nil {
+		return nil, err
+	}
+	m.Payload = strings.TrimSpace(o.PayloadText)
+	if m.Priority, err = ParsePriority("priority", o.Priority); err != nil {
+		return nil, err
+	}
+	for _, s := range o.Files {
+		f, err := ParseFile(s)
+		if err != nil {
+			return nil, err
+		}
+		m.Files = append(m.Files, f)
+	}
+	return m, nil
+}
+
+// AddPriority adds the option of a message.
+func (o *ContentOptions) AddPriority(f *pflag.FlagSet) {
+	f.StringVar(&o.Priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
+}
+
+// LimitVar adds the option of a list.
+func LimitVar(f *pflag.FlagSet, p *int, value int) {
+	f.IntVar(p, "limit", value, "list at most this many; 0: all")
+}
+
+// OldestVar adds the option of a list that otherwise begins with the newest.
+func OldestVar(f *pflag.FlagSet, p *bool) {
+	f.BoolVar(p, "oldest", false, "oldest first")
+}
+
+// valueNames are the names that help pages give to the values of options.
+var valueNames = map[string]string{
+	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT", "owner": "AGENT",
+	"from": "AGENT", "source": "AGENT", "subscriber": "AGENT", "role": "ROLE", "source-role": "ROLE",
+	"director": "ROLE", "escalate-to": "ROLE", "channel": "CHANNEL", "mailbox": "MAILBOX",
+	"thread": "THREAD", "reply-to": "ID", "task": "TASK", "correlation": "ID", "type": "TYPE",
+	"category": "CATEGORY", "severity": "SEVERITY", "kind": "KIND", "state": "STATE", "status": "STATUS",
+	"health": "HEALTH", "priority": "PRIORITY", "lowest-priority": "PRIORITY", "order": "ORDER",
+	"box": "BOX", "holder": "NAME", "consumer": "NAME", "cursor": "NAME", "namespace": "NAME",
+	"display-name": "NAME", "instance": "NAME", "ordering-key": "KEY", "artifact": "NAME",
+	"capability": "NAME", "tool": "NAME", "last-tool": "NAME", "pattern": "PATTERN", "label": "KEY=VALUE",
+	"count": "COUNTER=N", "file": "PATH[:LINE]", "last-file": "PATH", "worktree": "FOLDER",
+	"dir": "FOLDER", "payload": "JSON", "data": "JSON", "details": "JSON", "payload-version": "VERSION",
+	"related": "ID", "since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID",
+	"workloads": "NAME", "id": "ID", "fail": "MODE", "color": "WHEN", "at": "REVISION",
+	"elector": "AGENT", "deadline": "TIME", "quorum": "N", "rule": "RULE",
+	"completed": "AGENT", "creator": "AGENT", "assignee": "AGENT", "parent": "TASK", "depends-on": "TASK",
+	"remove-label": "KEY",
+	"after":        "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
+}
+
+// valueName returns what a help page calls the value of an option; "" for a switch.
+func valueName(f *pflag.Flag) string {
+	switch kind := f.Value.Type(); {
+	case kind == "bool":
+		return ""
+	case valueNames[f.Name] != "":
+		return valueNames[f.Name]
+	case kind == "duration":
+		return "DURATION"
+	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "float"):
+		return "N"
+	}
+	return "TEXT"
+}
+
+// flagSynonyms are flags of other programs, and the flag that stands for each of them here.
+var flagSynonyms = map[string]string{
+	"max": "limit", "number": "limit", "last": "limit", "name": "agent", "timeout": "wait",
+	"duration": "for", "expires": "ttl", "message": "body", "text": "body", "format": "output",
+	"sender": "from", "m": "body", "a": "agent", "s": "session",
+}
+
+// otherwise says what to write in place of flags of other programs that no flag here stands for.
+var otherwise = map[string]string{"json": "-o json", "option": "each OPTION as an argument"}
+
+// RefuseEmptyFlags refuses an option that was given without a value: an empty name or id comes from an unset variable of a
+// shell. Texts may be empty, and so may options whose help says what an empty one means.
+func RefuseEmptyFlags(flags *pflag.FlagSet) error {
+	var empty error
+	flags.Visit(func(f *pflag.Flag) {
+		none := f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			none = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
+		}
+		if none && valueName(f) != "TEXT" && !strings.Contains(f.Usage, "''") {
+			empty = problem.Usagef("--%s is empty; is a variable of the shell not set?", f.Name)
+		}
+	})
+	return empty
+}
+
+// meantFlags returns the flags of a command that may be meant by a name that none has.
+func meantFlags(cmd *cobra.Command, name string) []string {
+	if synonym := flagSynonyms[name]; cmd.Flags().Lookup(synonym) != nil {
+		return []string{synonym}
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if slices.Contains(known, name) {
+		return []string{name}
+	}
+	return Near(name, known)
+}
+
+// ExplainFlagError says in plain words what pflag says of a wrong option.
+func ExplainFlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	var empty *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &unknown):
+		name, dashes := unknown.GetSpecifiedName(), "--"
+		if short := unknown.GetSpecifiedShortnames(); short != "" { // -wait is read as -w -a -i -t
+			name, dashes = short, "-"
+		}
+		name, _, _ = strings.Cut(name, "=")
+		hint := DidYouMean("--", meantFlags(cmd, name))
+		if instead := otherwise[name]; instead != "" && hint == "" {
+			hint = "; write " + instead
+		}
+		return problem.Usagef("unknown flag: %s%s%s", dashes, name, hint)
+	case errors.As(err, &empty):
+		return problem.Usagef("--%s needs a value: --%[1]s %s", empty.GetFlag().Name, valueName(empty.GetFlag()))
+	case errors.As(err, &invalid):
+		if _, ok := invalid.GetFlag().Value.(*durationValue); ok {
+			return problem.Usagef("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())
+		}
+		kind := prompt.Either(valueName(invalid.GetFlag()) == "", "neither true nor false", "not a number")
+		return problem.Usagef("--%s: %q is %s", invalid.GetFlag().Name, invalid.GetValue(), kind)
+	}
+	return err
+}
+
+// AddRequestID adds the option that changes share.
+func AddRequestID(cmd *cobra.Command, id *string) {
+	cmd.Flags().StringVar(id, "request-id", "", "makes retries idempotent for 1h")
+}

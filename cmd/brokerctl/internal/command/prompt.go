@@ -1,0 +1,80 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
+)
+
+// Voice is how texts name commands and times in this run.
+func (c *Caller) Voice() prompt.Voice {
+	return prompt.Voice{
+		Command:   func(line string) string { return c.Command("%s", line) },
+		Also:      func(line string) string { return c.Also("%s", line) },
+		Suggested: c.Likewise,
+		When:      c.When,
+		Since:     c.Since,
+		Work:      c.workAgain,
+	}
+}
+
+// PrintPrompt writes a message for a language model.
+func (c *Caller) PrintPrompt(w io.Writer, r prompt.Rendered) { c.Voice().Message(w, r) }
+
+// Received renders a message in a mailbox.
+func (c *Caller) Received(item *pb.InboxItem) prompt.Rendered { return c.Voice().Received(item) }
+
+// Command is a suggested command line, with the flags of this run that say where and as whom it acts.
+func (c *Caller) Command(format string, args ...any) string {
+	return c.Global.Again() + " " + fmt.Sprintf(format, args...)
+}
+
+// Also is a command that follows another one in a sentence: a shell's needs no flags again.
+func (c *Caller) Also(format string, args ...any) string {
+	return fmt.Sprintf(format, args...)
+}
+
+// WorkOf returns the unfinished work that concerns the calling agent.
+func WorkOf(ctx context.Context, broker *client.Client) ([]*pb.WorkItem, error) {
+	answer, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
+	return answer.GetHoldings().GetWork(), err
+}
+
+// workAgain returns the work of the calling agent that is known, or asks for it again.
+func (c *Caller) workAgain(again bool) []*pb.WorkItem {
+	if again && c.Client != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), CallTimeout)
+		defer cancel()
+		// Without the work, the text names only the commands for the message.
+		c.Work, _ = WorkOf(ctx, c.Client)
+	}
+	return c.Work
+}
+
+// Likewise adds to a suggested command the global options of this run that the broker does not know. For a
+// language model, it replaces the words that are texts of others, such as the scope of a token.
+func (c *Caller) Likewise(command string) string {
+	if c.ForModel() {
+		command = prompt.WordsOnly(command)
+	}
+	rest, ok := strings.CutPrefix(command, "brokerctl ")
+	if !ok {
+		return command
+	}
+	s := "brokerctl "
+	if c.Global.Addr != "" {
+		s += "--addr " + prompt.ShellWord(c.Global.Addr) + " "
+	}
+	if c.Global.Session != "" && !strings.HasPrefix(rest, "--session ") {
+		s += "--session " + prompt.ShellWord(c.Global.Session) + " "
+	}
+	if (c.Global.Operator || c.Global.Agent != "") && !strings.Contains(rest, "--agent ") {
+		s += "--agent " + prompt.ShellWord(c.Global.Agent) + " "
+	}
+	return s + rest
+}

@@ -1,0 +1,90 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/problem"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
+)
+
+// HolderVariable names the worker that lock run and token run hold by, so that commands within speak of the same owner.
+const HolderVariable = "BROKERD_HOLDER"
+
+// Options are what asking for locks and for a token have in common.
+type Options struct {
+	Wait    time.Duration
+	MaxHold time.Duration
+	Reason  string
+}
+
+// AddFlags adds the options.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	command.DurationVar(f, &o.Wait, "wait", 0, "wait up to this long, 24h at most (default: do not wait)")
+	command.DurationVar(f, &o.MaxHold, "for", 0, "how long to hold it unless extended, 1s to 7d (default: 30m)")
+	f.StringVar(&o.Reason, "reason", "", "why, for agents that wait")
+}
+
+// Acquired is the broker's answer to a request for locks or a token.
+type Acquired interface {
+	proto.Message
+	GetOutcome() pb.AcquireOutcome
+	GetFence() int64
+	GetHeldUntil() *timestamppb.Timestamp
+	GetAlreadyHeld() bool
+	GetTicket() int64
+	GetPosition() int32
+	GetObstacles() []*pb.Obstacle
+}
+
+// Wait asks, as long as the wait lasts: a broker that is away for a while keeps the places in its queues.
+func Wait[A Acquired](ctx context.Context, c *command.Caller, what string, wait time.Duration, ask func(wait time.Duration) (A, error)) (A, error) {
+	defer c.Progress(wait, what)()
+	end, pause := time.Now().Add(wait), 50*time.Millisecond
+	for left := wait; ; left = max(time.Until(end), 0) {
+		answer, err := ask(left)
+		if err == nil || status.Code(err) != codes.Unavailable || time.Until(end) <= 0 {
+			return answer, err
+		}
+		again := time.NewTimer(min(pause+rand.N(pause), max(time.Until(end), 0)))
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return answer, err
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// NotAcquired is the error that says which holders are in the way: busy, or the wait has ended.
+func NotAcquired(c *command.Caller, answer Acquired, paths []string) error {
+	text := InTheWay(c, answer.GetObstacles(), paths)
+	if answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED {
+		return problem.Failf(problem.ExitConflict, "%s", text)
+	}
+	if answer.GetTicket() > 0 {
+		text += fmt.Sprintf("; place %d in the queue, ticket %d", answer.GetPosition(), answer.GetTicket())
+	}
+	return problem.Failf(problem.ExitNothing, "the wait has ended: %s", text)
+}
+
+// InTheWay says who is in the way of a request for paths, or for a token, which has no paths.
+func InTheWay(c *command.Caller, obstacles []*pb.Obstacle, paths []string) string {
+	return c.Voice().InTheWay(obstacles, paths, c.ForModel())
+}
+
+// TokenName names a token as commands take it.
+func TokenName(kind, scope string) string {
+	return prompt.ShellWord(prompt.Clean(kind)) + " " + prompt.ShellWord(prompt.Clean(scope))
+}

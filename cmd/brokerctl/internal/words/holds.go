@@ -1,0 +1,96 @@
+package words
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/turn"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
+)
+
+// AllLocks returns the fences and paths of all locks.
+func AllLocks(c *command.Caller) command.WordList {
+	return func(ctx context.Context, broker *client.Client) ([]string, error) {
+		return lockWords(c, ctx, broker, "")
+	}
+}
+
+// OwnLocks returns the fences and paths of the agent's locks.
+func OwnLocks(c *command.Caller) command.WordList {
+	return func(ctx context.Context, broker *client.Client) ([]string, error) {
+		return lockWords(c, ctx, broker, broker.Identity().Agent)
+	}
+}
+
+// lockWords returns the fences and paths of an agent's locks, or of all agents' if it is empty. The
+// paths are relative to the working folder.
+func lockWords(c *command.Caller, ctx context.Context, broker *client.Client, agent string) ([]string, error) {
+	page, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: agent, PageSize: command.MaxPage})
+	if err != nil {
+		return nil, err
+	}
+	known, err := turn.Paths(c, "")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := c.Env.WorkingDir()
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var words []string
+	for _, l := range page.GetLocks() {
+		words = append(words, strconv.FormatInt(l.GetFence(), 10)+"\t"+prompt.Paths(l.GetPaths()))
+		for _, path := range l.GetPaths() {
+			if relative, err := filepath.Rel(dir, filepath.Join(known.Root(), path)); err == nil {
+				words = append(words, relative+prompt.Either(strings.HasSuffix(path, "/"), "/", ""))
+			}
+		}
+	}
+	return words, nil
+}
+
+// CompleteTokens completes a token's type and scope.
+func CompleteTokens(c *command.Caller) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return c.Words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
+			request := &pb.ListTokensRequest{PageSize: command.MaxPage}
+			if len(args) == 1 {
+				request.Type = args[0]
+			}
+			page, err := broker.As("").Tokens().ListTokens(ctx, request)
+			var words []string
+			for _, k := range page.GetTokens() {
+				words = append(words, prompt.Either(len(args) == 0, k.GetType(), k.GetScope()))
+			}
+			slices.Sort(words)
+			return slices.Compact(words), err
+		})
+	}
+}
+
+// CompleteTokenPass completes a token's type and scope, and then an agent or a role.
+func CompleteTokenPass(c *command.Caller) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		switch len(args) {
+		case 0, 1:
+			return CompleteTokens(c)(cmd, args, toComplete)
+		case 2:
+			return c.Words(cmd, Owners)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,2 @@
+// Package people has the commands of agents, sessions and credentials.
+package people

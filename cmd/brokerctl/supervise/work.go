@@ -1,0 +1,130 @@
+package supervise
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/mail"
+)
+
+// longestClaim is the longest that the broker extends a claim.
+const longestClaim = 12 * time.Hour
+
+// workOptions are the options of work.
+type workOptions struct {
+	mail.TakeOptions
+	workerOptions
+	claimFor time.Duration
+}
+
+// AddFlags adds the options.
+func (o *workOptions) AddFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	o.TakeOptions.AddFlags(f)
+	o.workerOptions.AddFlags(cmd, "message")
+	f.StringVar(&o.Consumer, "consumer", "", "name of this worker; restarted with it, the worker resumes its open claims (default: random)")
+	command.DurationVar(f, &o.claimFor, "for", time.Minute, "how long a claim lasts after its worker crashes")
+}
+
+const workLong = `Claim messages one by one and run a command for each. The command reads the
+message as JSON from standard input; work extends the claim while it runs. The
+command's exit code decides about the message:
+
+  0      finished: it is acknowledged
+  75     released: it returns to the mailbox, no attempt is counted
+  65     fatal: it becomes a dead letter at once
+  other  a failed attempt, recorded with the end of the command's standard
+         error; the broker redelivers the message later
+
+The command's environment has the variables of brokerctl help environment, so
+that brokerctl works inside it, and BROKERD_MESSAGE_ID, BROKERD_REVISION, BROKERD_CLAIM_ID, BROKERD_ATTEMPT,
+BROKERD_MAX_ATTEMPTS, BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_TYPE_AS_SENT, BROKERD_SENDER,
+BROKERD_SUBJECT, BROKERD_THREAD_ID and BROKERD_TASK_ID.
+
+work passes SIGINT, SIGTERM and SIGHUP on to the commands and ends after them;
+unfinished messages return to the mailbox without a counted attempt. A second
+SIGINT or SIGTERM kills the commands. A command whose claim is lost receives
+SIGTERM and, 10 s later, SIGKILL.
+
+Exit codes: 0 after a clean end; with --once the command's own, 124 if --timeout
+stopped it, and 6 if its claim was lost; 4: no message came within --wait; 125 to
+127: brokerctl help exit-codes.`
+
+// NewWorkCommand returns the command brokerctl work.
+func NewWorkCommand(c *command.Caller) *cobra.Command {
+	o := &workOptions{}
+	cmd := &cobra.Command{
+		Use:   "work [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command for each message",
+		Long:  workLong,
+
+		DisableFlagsInUseLine: true,
+		Example: `  brokerctl --agent builder-1 work -- ./handle.sh
+  brokerctl --agent builder-1 work --role builder --concurrency 4 -- make test
+  brokerctl --agent builder-1 work --once --wait 1m -- sh -c 'jq -r .body'`,
+		Args: commandOnly,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+// run works until a signal or an option ends it, and returns an error that carries the exit code.
+func (o *workOptions) run(c *command.Caller, cmd *cobra.Command, args []string) error {
+	lowest, err := command.ParsePriority("lowest-priority", o.LowestPriority)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	w, err := o.worker(ctx, c, cmd, args, stop)
+	if err != nil {
+		return err
+	}
+	consumer := o.Consumer
+	if consumer == "" {
+		consumer = "work-" + uuid.NewString()
+	}
+	w.idle()
+	defer w.busy()
+	err = w.broker.Work(ctx, client.WorkOptions{
+		Consumer: consumer, Mailboxes: o.From(), Types: o.Types, LowestPriority: int(lowest),
+		Concurrency: o.concurrency, ClaimFor: o.claimFor, MaxTotal: longestClaim,
+		DrainTimeout: longestClaim, // the second signal bounds the time that a command takes to end
+		OnLost:       func(claim *client.Claim, err error) { w.lost(messageJob(claim), err) },
+	}, func(ctx context.Context, claim *client.Claim) error { return w.handle(ctx, messageJob(claim)) })
+	if err != nil {
+		return ownFailure(c, "work", err)
+	}
+	return w.outcome()
+}
+
+// messageJob is the job of a claimed message.
+func messageJob(claim *client.Claim) job {
+	m := claim.Message
+	return job{
+		name: fmt.Sprintf("message %d", m.GetRevision()), claim: "the claim " + claim.ID, fatal: "is a dead letter",
+		input: m, attempt: claim.Attempt, most: claim.MaxAttempts,
+		env: [][2]string{
+			{"BROKERD_MESSAGE_ID", m.GetId()},
+			{"BROKERD_REVISION", fmt.Sprint(m.GetRevision())},
+			{"BROKERD_CLAIM_ID", claim.ID},
+			{"BROKERD_ATTEMPT", fmt.Sprint(claim.Attempt)},
+			{"BROKERD_MAX_ATTEMPTS", fmt.Sprint(claim.MaxAttempts)},
+			{"BROKERD_MAILBOX", claim.Mailbox},
+			{"BROKERD_TYPE", m.GetType()},
+			{"BROKERD_TYPE_AS_SENT", m.GetTypeAsSent()},
+			{"BROKERD_SENDER", m.GetSender()},
+			{"BROKERD_SUBJECT", m.GetSubject()},
+			{"BROKERD_THREAD_ID", m.GetThreadId()},
+			{"BROKERD_TASK_ID", m.GetTaskId()},
+			{"TRACEPARENT", claim.TraceParent},
+		},
+	}
+}
