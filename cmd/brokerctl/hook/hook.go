@@ -26,6 +26,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
+// How long a hook may take, and its exit code.
 const (
 	hookTimeout  = 10 * time.Second       // of all calls of a hook, except its waits
 	hookLook     = 300 * time.Millisecond // of those of a hook that only looks, unless --within says otherwise

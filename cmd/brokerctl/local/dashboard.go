@@ -26,7 +26,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// A dashboardLink is what dashboard prints with -o json.
+// A DashboardLink is what dashboard prints with -o json.
 type DashboardLink struct {
 	URL       string `json:"url"`
 	Access    string `json:"access"`

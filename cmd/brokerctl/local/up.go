@@ -23,6 +23,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
+// The files and the unit of a broker in the background, and how long up and down wait.
 const (
 	lockName = "brokerd.lock"    // in the data folder: a broker keeps it locked while it runs, and it has the process id
 	LogName  = "brokerd.log"     // in the data folder, of a broker that runs in the background
@@ -32,7 +33,7 @@ const (
 	downPatience = 30 * time.Second // until a broker has ended; calls under way get 5 s of it
 )
 
-// A background is a broker that runs for this user, as up and down print it.
+// A Background is a broker that runs for this user, as up and down print it.
 type Background struct {
 	Data    string `json:"data"`
 	PID     int    `json:"pid"`           // 0 = none runs

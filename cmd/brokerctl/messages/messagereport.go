@@ -45,7 +45,7 @@ that have not finished it.`,
 	}
 }
 
-// A messageReport lists what each recipient did with a message: each of them is in one list.
+// A MessageReport lists what each recipient did with a message: each of them is in one list.
 type MessageReport struct {
 	ID         string `json:"id"`
 	Revision   int64  `json:"revision"`

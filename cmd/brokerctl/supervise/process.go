@@ -22,6 +22,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
+// The limits of a process.
 const (
 	ErrorTail = 2 << 10          // bytes of standard error that are kept with a failed attempt
 	KillAfter = 10 * time.Second // between SIGTERM and SIGKILL

@@ -14,7 +14,7 @@ const (
 	enterAfter = 150 * time.Millisecond // programs take a text and an Enter that come together for a paste
 )
 
-// A typist types a line into the terminal of a program when mail waits for its agent: once per state
+// A Typist types a line into the terminal of a program when mail waits for its agent: once per state
 // of the mail, and again every typeAgain while one of the messages that it has announced stays unread.
 // It types when the screen has been still for typeAfter and the person is not typing a line. Its
 // methods may be called concurrently.

@@ -60,7 +60,7 @@ each kind, unfinished work and then the newest are shown.`,
 	return cmd
 }
 
-// A report has the facts of the page.
+// A Report has the facts of the page.
 type Report struct {
 	Session       *pb.Session
 	Agents        ReportPart[*pb.Agent]
@@ -73,7 +73,7 @@ type Report struct {
 	Announcements []*pb.Message
 }
 
-// A reportPart has the items of one kind that the page shows, in the order of their creation.
+// A ReportPart has the items of one kind that the page shows, in the order of their creation.
 type ReportPart[T proto.Message] struct {
 	Items   []T
 	Omitted int // beyond the limit

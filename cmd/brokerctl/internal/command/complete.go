@@ -14,7 +14,7 @@ import (
 // completions.
 const completeTimeout = time.Second
 
-// A wordList asks the broker for words to complete, each alone or with a tab and a description.
+// A WordList asks the broker for words to complete, each alone or with a tab and a description.
 type WordList func(context.Context, *client.Client) ([]string, error)
 
 // Words returns the words of a list.

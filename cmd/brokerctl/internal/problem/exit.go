@@ -80,7 +80,7 @@ func CodeOf(exit int) string {
 	return ""
 }
 
-// A failure is an error that knows its exit code. Without text nothing is printed.
+// A Failure is an error that knows its exit code. Without text nothing is printed.
 type Failure struct {
 	Code int
 	Text string
@@ -149,7 +149,7 @@ func Status(err error) (*status.Status, bool) {
 	return s.GRPCStatus(), true
 }
 
-// A problem is a failed command as brokerctl reports it. Its Code is one of exitCodes.
+// A Problem is a failed command as brokerctl reports it. Its Code is one of exitCodes.
 type Problem struct {
 	jsonform.Problem
 	Exit int

@@ -65,7 +65,7 @@ type Settings struct {
 	Unchosen   []string // the agents of the file, if neither the caller nor the file chooses one of them
 }
 
-// A resolver finds the settings of one run.
+// A Resolver finds the settings of one run.
 type Resolver struct {
 	Env    Environment
 	Global Options

@@ -46,7 +46,7 @@ func (f Config) ConnectionSum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A location is where a file is that a configFile names.
+// A Location is where a file is that a configFile names.
 type Location struct {
 	Target string // without symbolic links; of a missing file, as the configFile names it
 	Linked bool   // a symbolic link leads to the target
@@ -90,7 +90,7 @@ func (f Config) leadsOut(path string) error {
 	return nil
 }
 
-// A trustStore is the folder that has one file for each configFile that the user trusts: $XDG_CONFIG_HOME
+// A TrustStore is the folder that has one file for each configFile that the user trusts: $XDG_CONFIG_HOME
 // or ~/.config, brokerd/trusted. Only its user may change it.
 type TrustStore struct{ dir string }
 

@@ -102,7 +102,7 @@ func DownloadFile(c *command.Caller, cmd *cobra.Command, broker *client.Client, 
 	return v, os.Rename(file.Name(), c.Env.Path(to))
 }
 
-// A progress reports how far a transfer is, on standard error.
+// A Progress reports how far a transfer is, on standard error.
 type Progress struct {
 	w        io.Writer
 	now      func() time.Time
@@ -112,6 +112,7 @@ type Progress struct {
 	drawn    bool // the terminal's line has a report
 }
 
+// NewProgress returns the progress of a transfer; what is such as "sent".
 func NewProgress(c *command.Caller, cmd *cobra.Command, what string) *Progress {
 	return &Progress{w: cmd.ErrOrStderr(), now: c.Env.Now, what: what, terminal: output.IsTerminal(cmd.ErrOrStderr()), shown: c.Env.Now()}
 }

@@ -46,6 +46,7 @@ func LockPathIn(c *command.Caller, dir, file string) (path string, inside bool, 
 	return path, err == nil, err
 }
 
+// LockMode returns the mode of a lock.
 func LockMode(shared bool) pb.LockMode {
 	if shared {
 		return pb.LockMode_LOCK_MODE_SHARED

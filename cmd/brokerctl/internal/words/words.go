@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
+// AgentNames returns the names of the agents.
 func AgentNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.As("").Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: command.MaxPage})
 	var words []string
@@ -26,6 +27,7 @@ func AgentNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	return words, err
 }
 
+// RoleNames returns the roles of the agents.
 func RoleNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.As("").Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: 1})
 	var words []string
@@ -37,6 +39,7 @@ func RoleNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	return words, err
 }
 
+// ChannelNames returns the names of the channels.
 func ChannelNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.As("").Channels().ListChannels(ctx, &pb.ListChannelsRequest{PageSize: command.MaxPage})
 	var words []string
@@ -46,6 +49,7 @@ func ChannelNames(ctx context.Context, broker *client.Client) ([]string, error) 
 	return words, err
 }
 
+// SessionNames returns the names of the sessions.
 func SessionNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Sessions().ListSessions(ctx, &pb.ListSessionsRequest{PageSize: command.MaxPage})
 	var words []string
@@ -81,6 +85,7 @@ func MailboxNames(ctx context.Context, broker *client.Client) ([]string, error) 
 	return words, err
 }
 
+// ReceiverNames returns what MailboxNames does, and everyone.
 func ReceiverNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	words, err := MailboxNames(ctx, broker)
 	return append(words, "everyone"), err
@@ -298,6 +303,7 @@ func TypeNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	return words, err
 }
 
+// TypeFamilies returns the families of the types, each once.
 func TypeFamilies(ctx context.Context, broker *client.Client) ([]string, error) {
 	types, err := ListTypes(ctx, broker.As(""), &pb.ListMessageTypesRequest{}, 0)
 	words := make([]string, len(types))
@@ -308,6 +314,7 @@ func TypeFamilies(ctx context.Context, broker *client.Client) ([]string, error) 
 	return slices.Compact(words), err
 }
 
+// DescribeTasks returns the ids of tasks with their titles.
 func DescribeTasks(tasks []*pb.Task) []string {
 	var words []string
 	for _, t := range tasks {
