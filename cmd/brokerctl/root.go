@@ -84,6 +84,7 @@ func newRoot(c *command.Caller) *cobra.Command {
 			c.Unknown = command.UnknownCommand(cmd, given)
 			return
 		}
+		c.BindAll()
 		command.WriteHelp(cmd.OutOrStdout(), cmd)
 	})
 	add := func(id string, commands ...*cobra.Command) {
@@ -116,6 +117,7 @@ func newRoot(c *command.Caller) *cobra.Command {
 	command.AddAliases(root)
 	command.Must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(output.Outputs, cobra.ShellCompDirectiveNoFileComp)))
 	command.Must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(setting.ColorChoices, cobra.ShellCompDirectiveNoFileComp)))
+	c.Bind(root)
 	if slices.Contains(c.Args, cobra.ShellCompRequestCmd) || slices.Contains(c.Args, cobra.ShellCompNoDescRequestCmd) {
 		c.CompleteFlags(root, words.FlagWords()) // this is the slowest part, and only a shell's request for completions needs it
 	}

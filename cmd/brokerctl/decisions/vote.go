@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -18,7 +17,6 @@ import (
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
@@ -29,15 +27,11 @@ closes at its deadline, when every remaining elector has voted, or by hand.`
 // NewVoteCommand returns the commands of brokerctl vote.
 func NewVoteCommand(c *command.Caller) *cobra.Command {
 	return command.Group("vote", "Decide by votes", voteLong, "  brokerctl vote list",
-		newVoteOpenCommand(c), newVoteCastCommand(c), newVoteCloseCommand(c), newVoteGetCommand(c), newVoteListCommand(c))
+		voteOpen.Command(c), voteCast.Command(c), voteClose.Command(c), voteGet.Command(c), voteList.Command(c))
 }
 
-func newVoteOpenCommand(c *command.Caller) *cobra.Command {
-	request := &pb.OpenVoteRequest{}
-	var to []string
-	var body, deadline, quorum, rule string
-	var wait time.Duration
-	cmd := &cobra.Command{
+var voteOpen = command.Spec[*pb.OpenVoteRequest, *pb.OpenVoteResponse]{
+	Page: command.Page{
 		Use:   "open TITLE OPTION OPTION...",
 		Short: "Open a vote",
 		Long: `Open a vote of every agent, or of the electors of --to.
@@ -45,68 +39,109 @@ func newVoteOpenCommand(c *command.Caller) *cobra.Command {
 Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 		Example: `  brokerctl --agent lead vote open "Which database?" SQLite PostgreSQL \
     --to role:builder --quorum 50% --deadline 30m --wait 30m`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 3 {
-				return problem.Usagef("%s is missing", [...]string{"the title", "the first option", "the second option"}[len(args)])
+	},
+	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.OpenVote),
+	Args: []command.Arg{
+		{Field: "title", Name: "the title"},
+		{Field: "options", Name: "the first option"}, {Field: "options", Name: "the second option"},
+	},
+	Options: []command.Option{
+		{Name: "to", Type: "strings", Kind: words.Owner, Usage: "the electorate: agents (repeatable), or role:NAME, or everyone (the default)"},
+		{Field: "description", Name: "body", Kind: command.Content, Usage: "the text; @FILE reads a file, - standard input"},
+		{Field: "deadline", Kind: command.Ahead, Usage: "when it closes: 30m or 2d from now, or RFC 3339 (default: 1d)"},
+		{Field: "quorum", Kind: command.Kind{Name: "N", Read: command.As(ParseQuorum)},
+			Usage: "how many ballots it needs: 3, or a share of the electors such as 50% or 2/3 (default: 1)"},
+		{Field: "rule", Usage: "{} (default: plurality)"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "the task that it is about"},
+		{Name: "wait", Type: "duration", Usage: "wait this long until it closes"},
+		command.RequestID,
+	},
+	Prepare: func(g *command.Given, q *pb.OpenVoteRequest) error {
+		return command.AsUsage(mcp.ParseElectorate("--to", q, g.Texts("to")))
+	},
+	After: func(g *command.Given, broker *client.Client, _ *pb.OpenVoteRequest, a *pb.OpenVoteResponse) (bool, error) {
+		if wait := g.Duration("wait"); wait > 0 {
+			id := a.GetVote().GetId()
+			return true, voteGet.Await(g, broker, &pb.GetVoteRequest{Id: id}, id, wait)
+		}
+		return false, nil
+	},
+	Shown: "vote",
+	Text: func(g *command.Given, w io.Writer, _ *pb.OpenVoteRequest, a *pb.OpenVoteResponse) {
+		v := a.GetVote()
+		prompt.Say(w, "opened %s for %s, closes %s", v.GetId(), prompt.Count(v.GetElectors(), "elector"), g.When(v.GetDeadline()))
+		if prompt.ForModel(w) {
+			prompt.Say(w, "Next: %s to wait for the outcome", g.Command("vote get %s --wait 30m", v.GetId()))
+		}
+	},
+}
+
+var voteCast = command.Spec[*pb.CastVoteRequest, *pb.CastVoteResponse]{
+	Page: command.Page{
+		Use:     "cast ID OPTION",
+		Short:   "Cast the agent's ballot, or change it",
+		Example: `  brokerctl --agent builder-1 vote cast v-4711 SQLite --reason "no server"`,
+	},
+	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.CastVote),
+	Args: []command.Arg{
+		{Field: "id", Name: "the id", Kind: openVote},
+		{Field: "option", Name: "the option", After: func(before []string) command.Kind { return command.Kind{Words: optionsOf(before[0])} }},
+	},
+	Options: []command.Option{{Field: "reason", Usage: "why, for the other electors"}, command.RequestID},
+	Shown:   "vote",
+	Text: func(_ *command.Given, w io.Writer, q *pb.CastVoteRequest, a *pb.CastVoteResponse) {
+		v := a.GetVote()
+		closed := prompt.Either(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+prompt.VoteOutcome(w, v), "")
+		prompt.Say(w, "voted %s in %s: %d of %s%s", prompt.ShellWord(prompt.Clean(q.GetOption())), v.GetId(), v.GetBallots(),
+			prompt.Count(v.GetElectors(), "elector"), closed)
+	},
+}
+
+var voteClose = command.Spec[*pb.CloseVoteRequest, *pb.CloseVoteResponse]{
+	Page: command.Page{
+		Use:     "close ID [REASON]",
+		Short:   "Close a vote with the ballots cast so far",
+		Long:    "Close a vote with the ballots cast so far. Only its opener and operators may do so.",
+		Example: "  brokerctl --agent lead vote close v-4711",
+	},
+	Call:    command.Of((*client.Client).Votes, pb.VoteServiceClient.CloseVote),
+	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: openVote}, {Field: "reason", Name: "the reason"}},
+	Options: []command.Option{command.RequestID},
+	Shown:   "vote",
+	Text: func(_ *command.Given, w io.Writer, _ *pb.CloseVoteRequest, a *pb.CloseVoteResponse) {
+		prompt.Say(w, "%s %s: %s", prompt.Either(a.GetAlreadyClosed(), "closed before:", "closed"), a.GetVote().GetId(),
+			prompt.VoteOutcome(w, a.GetVote()))
+	},
+}
+
+var voteGet = command.Spec[*pb.GetVoteRequest, *pb.GetVoteResponse]{
+	Page: command.Page{
+		Use:   "get ID",
+		Short: "Show a vote with its tally and ballots, or wait for its outcome",
+		Long: `Show a vote with its tally and ballots.
+
+Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
+		Example: "  brokerctl vote get v-4711 --wait 30m",
+	},
+	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.GetVote),
+	Args: []command.Arg{{Field: "id", Name: "the id", Kind: openVote}},
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetVoteRequest, a *pb.GetVoteResponse) {
+		printVote(g.Caller, w, a)
+	},
+	Wait: &command.Waiting[*pb.GetVoteResponse]{
+		Usage: "wait this long until it closes", What: "the outcome of",
+		Reached: func(a *pb.GetVoteResponse) bool { return a.GetVote().GetState() == pb.VoteState_VOTE_STATE_CLOSED },
+		Verdict: func(a *pb.GetVoteResponse, closed bool, wait time.Duration) error {
+			switch v := a.GetVote(); {
+			case !closed:
+				return problem.Failf(problem.ExitNothing, "vote %s is not closed after %s", prompt.Clean(v.GetId()), prompt.Duration(wait))
+			case v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_WINNER:
+				return problem.Failf(problem.ExitConflict, "vote %s closed without a winner: %s", prompt.Clean(v.GetId()),
+					prompt.VoteOutcome(nil, v))
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Title, request.Options = args[0], args[1:]
-			number, err := output.ParseEnum("rule", pb.VoteRule(0).Descriptor(), rule)
-			if err != nil {
-				return err
-			}
-			request.Rule = pb.VoteRule(number)
-			if request.Description, err = c.Text(cmd, "body", body); err != nil {
-				return err
-			}
-			if request.Deadline, err = c.ParseTime("deadline", deadline, 1); err != nil {
-				return err
-			}
-			if request.Quorum, err = ParseQuorum(quorum); err != nil {
-				return err
-			}
-			if err := mcp.ParseElectorate("--to", request, to); err != nil {
-				return command.AsUsage(err)
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Votes().OpenVote(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			v := answer.GetVote()
-			if wait > 0 {
-				return waitForVote(c, cmd, broker, v.GetId(), wait)
-			}
-			return c.Show(cmd, v, func(w io.Writer) {
-				prompt.Say(w, "opened %s for %s, closes %s", v.GetId(), prompt.Count(v.GetElectors(), "elector"), c.When(v.GetDeadline()))
-				if prompt.ForModel(w) {
-					prompt.Say(w, "Next: %s to wait for the outcome", c.Command("vote get %s --wait 30m", v.GetId()))
-				}
-			})
-		},
-	}
-	f := cmd.Flags()
-	rules := jsonform.EnumNames(pb.VoteRule(0).Descriptor())
-	f.StringArrayVar(&to, "to", nil, "the electorate: agents (repeatable), or role:NAME, or everyone (the default)")
-	f.StringVar(&body, "body", "", "the text; @FILE reads a file, - standard input")
-	f.StringVar(&deadline, "deadline", "", "when it closes: 30m or 2d from now, or RFC 3339 (default: 1d)")
-	f.StringVar(&quorum, "quorum", "", "how many ballots it needs: 3, or a share of the electors such as 50% or 2/3 (default: 1)")
-	f.StringVar(&rule, "rule", "", strings.Join(rules, ", ")+" (default: plurality)")
-	f.StringVar(&request.TaskId, "task", "", "the task that it is about")
-	command.DurationVar(f, &wait, "wait", 0, "wait this long until it closes")
-	command.AddRequestID(cmd, &request.RequestId)
-	command.Must(cmd.RegisterFlagCompletionFunc("rule", cobra.FixedCompletions(rules, cobra.ShellCompDirectiveNoFileComp)))
-	command.Must(cmd.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		words, directive := c.Words(cmd, words.Owners)
-		return append(words, "everyone"), directive
-	}))
-	return cmd
+	},
 }
 
 // ParseQuorum reads a number of ballots, or a share of the electors as N% or N/M.
@@ -133,129 +168,6 @@ func ParseQuorum(s string) (*pb.Quorum, error) {
 		return nil, wrong
 	}
 	return &pb.Quorum{Quorum: &pb.Quorum_Share{Share: n / m}}, nil
-}
-
-func newVoteCastCommand(c *command.Caller) *cobra.Command {
-	request := &pb.CastVoteRequest{}
-	cmd := &cobra.Command{
-		Use:     "cast ID OPTION",
-		Short:   "Cast the agent's ballot, or change it",
-		Example: `  brokerctl --agent builder-1 vote cast v-4711 SQLite --reason "no server"`,
-		Args:    command.Exactly("the id", "the option"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			switch len(args) {
-			case 0:
-				return c.Words(cmd, voteWords)
-			case 1:
-				return c.Words(cmd, optionsOf(args[0]))
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id, request.Option = args[0], args[1]
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Votes().CastVote(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			v := answer.GetVote()
-			return c.Show(cmd, v, func(w io.Writer) {
-				prompt.Say(w, "voted %s in %s: %d of %s%s", prompt.ShellWord(prompt.Clean(args[1])), v.GetId(), v.GetBallots(), prompt.Count(v.GetElectors(), "elector"),
-					prompt.Either(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+prompt.VoteOutcome(w, v), ""))
-			})
-		},
-	}
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the other electors")
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
-}
-
-func newVoteCloseCommand(c *command.Caller) *cobra.Command {
-	request := &pb.CloseVoteRequest{}
-	cmd := &cobra.Command{
-		Use:               "close ID [REASON]",
-		Short:             "Close a vote with the ballots cast so far",
-		Long:              "Close a vote with the ballots cast so far. Only its opener and operators may do so.",
-		Example:           "  brokerctl --agent lead vote close v-4711",
-		Args:              command.Between(1, "the id", "the reason"),
-		ValidArgsFunction: c.CompleteArgs(false, voteWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id = args[0]
-			if len(args) > 1 {
-				request.Reason = args[1]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Votes().CloseVote(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			v := answer.GetVote()
-			return c.Show(cmd, v, func(w io.Writer) {
-				prompt.Say(w, "%s %s: %s", prompt.Either(answer.GetAlreadyClosed(), "closed before:", "closed"), v.GetId(), prompt.VoteOutcome(w, v))
-			})
-		},
-	}
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
-}
-
-func newVoteGetCommand(c *command.Caller) *cobra.Command {
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   "get ID",
-		Short: "Show a vote with its tally and ballots, or wait for its outcome",
-		Long: `Show a vote with its tally and ballots.
-
-Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
-		Example:           "  brokerctl vote get v-4711 --wait 30m",
-		Args:              command.Exactly("the id"),
-		ValidArgsFunction: c.CompleteArgs(false, voteWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if wait > 0 {
-				return waitForVote(c, cmd, broker, args[0], wait)
-			}
-			answer, err := broker.Votes().GetVote(cmd.Context(), &pb.GetVoteRequest{Id: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) { printVote(c, w, answer) })
-		},
-	}
-	command.DurationVar(cmd.Flags(), &wait, "wait", 0, "wait this long until it closes")
-	return cmd
-}
-
-// waitForVote shows a vote once it is closed.
-func waitForVote(c *command.Caller, cmd *cobra.Command, broker *client.Client, id string, wait time.Duration) error {
-	var answer *pb.GetVoteResponse
-	closed, err := c.AwaitOutcome(cmd.Context(), "the outcome of "+id, wait, func(left *durationpb.Duration) (bool, error) {
-		var err error
-		answer, err = broker.Votes().GetVote(cmd.Context(), &pb.GetVoteRequest{Id: id, Wait: left})
-		return answer.GetVote().GetState() == pb.VoteState_VOTE_STATE_CLOSED, err
-	})
-	if err != nil {
-		return err
-	}
-	if err := c.Show(cmd, answer, func(w io.Writer) { printVote(c, w, answer) }); err != nil {
-		return err
-	}
-	switch v := answer.GetVote(); {
-	case !closed:
-		return problem.Failf(problem.ExitNothing, "vote %s is not closed after %s", prompt.Clean(v.GetId()), prompt.Duration(wait))
-	case v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_WINNER:
-		return problem.Failf(problem.ExitConflict, "vote %s closed without a winner: %s", prompt.Clean(v.GetId()), prompt.VoteOutcome(nil, v))
-	}
-	return nil
 }
 
 // printVote shows a vote with its tally and its ballots.
@@ -298,46 +210,31 @@ func printVote(c *command.Caller, w io.Writer, answer *pb.GetVoteResponse) {
 // spaced writes the name of an enum's value as words.
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-func newVoteListCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ListVotesRequest{}
-	var all bool
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List votes with their tallies, newest first",
-		Long:              "List the open votes, or with --all the closed ones too.",
-		Example:           "  brokerctl vote list --all --elector builder-1",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !all {
-				request.States = []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN}
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			votes, err := command.Pages(limit, func(size int32, token string) ([]*pb.Vote, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Votes().ListVotes(cmd.Context(), request)
-				return page.GetVotes(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, votes, voteView(c))
-		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&all, "all", false, "closed ones too")
-	f.StringVar(&request.Opener, "from", "", "only votes that this agent has opened")
-	f.StringVar(&request.Elector, "elector", "", "only votes in which this agent may vote, or might have voted")
-	f.StringVar(&request.TaskId, "task", "", "only votes about this task")
-	command.LimitVar(f, &limit, 0)
-	return cmd
+var voteList = command.Listing[*pb.ListVotesRequest, *pb.ListVotesResponse, *pb.Vote]{
+	Page: command.Page{
+		Use:     "list",
+		Short:   "List votes with their tallies, newest first",
+		Long:    "List the open votes, or with --all the closed ones too.",
+		Example: "  brokerctl vote list --all --elector builder-1",
+	},
+	Call:  command.Of((*client.Client).Votes, pb.VoteServiceClient.ListVotes),
+	Items: (*pb.ListVotesResponse).GetVotes,
+	Options: []command.Option{
+		{Name: "all", Type: "bool", Usage: "closed ones too"},
+		{Field: "opener", Name: "from", Kind: words.Agent, Usage: "only votes that this agent has opened"},
+		{Field: "elector", Kind: words.Agent, Usage: "only votes in which this agent may vote, or might have voted"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "only votes about this task"},
+	},
+	Prepare: func(g *command.Given, q *pb.ListVotesRequest) error {
+		if !g.On("all") {
+			q.States = []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN}
+		}
+		return nil
+	},
+	View: voteView,
 }
 
-func voteView(c *command.Caller) output.View[*pb.Vote] {
+func voteView(g *command.Given) output.View[*pb.Vote] {
 	return output.View[*pb.Vote]{
 		Columns: []table.Column{
 			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "TITLE", Min: 16}, {Name: "TALLY", Min: 12}, {Name: "VOTED"},
@@ -346,14 +243,16 @@ func voteView(c *command.Caller) output.View[*pb.Vote] {
 		Row: func(v *pb.Vote) []string {
 			return []string{
 				v.GetId(), prompt.Enum(v.GetState()), v.GetTitle(), prompt.Tally(v), fmt.Sprintf("%d/%d", v.GetBallots(), v.GetElectors()), prompt.VoteOutcome(nil, v),
-				v.GetOpener(), v.GetTaskId(), c.When(v.GetDeadline()), c.When(v.GetClosedAt()),
+				v.GetOpener(), v.GetTaskId(), g.When(v.GetDeadline()), g.When(v.GetClosedAt()),
 			}
 		},
 		None: "no votes",
 	}
 }
 
-// voteWords completes the ids of open votes.
+var openVote = command.Kind{Words: voteWords}
+
+// voteWords returns the ids of open votes.
 func voteWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Votes().ListVotes(ctx, &pb.ListVotesRequest{
 		PageSize: command.MaxPage, States: []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN},

@@ -29,6 +29,8 @@ type Caller struct {
 	Ran   bool           // a command's own code was reached: errors before that are usage errors
 	flags *pflag.FlagSet // of that command
 
+	unbound map[*cobra.Command]func() // adds the flags of declared commands
+
 	path      string   // of that command, such as brokerctl task list
 	arguments []string // the words for them in its usage, such as RECEIVER and TEXT
 }

@@ -174,6 +174,9 @@ var valueNames = map[string]string{
 
 // valueName returns what a help page calls the value of an option; "" for a switch.
 func valueName(f *pflag.Flag) string {
+	if v, ok := f.Value.(*optionValue); ok && v.called != "" {
+		return v.called
+	}
 	switch kind := f.Value.Type(); {
 	case kind == "bool":
 		return ""
@@ -181,7 +184,7 @@ func valueName(f *pflag.Flag) string {
 		return valueNames[f.Name]
 	case kind == "duration":
 		return "DURATION"
-	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "float"):
+	case strings.HasPrefix(kind, "int"), kind == "float64", kind == "double":
 		return "N"
 	}
 	return "TEXT"
@@ -246,7 +249,7 @@ func ExplainFlagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &empty):
 		return problem.Usagef("--%s needs a value: --%[1]s %s", empty.GetFlag().Name, valueName(empty.GetFlag()))
 	case errors.As(err, &invalid):
-		if _, ok := invalid.GetFlag().Value.(*durationValue); ok {
+		if invalid.GetFlag().Value.Type() == "duration" {
 			return problem.Usagef("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())
 		}
 		kind := prompt.Either(valueName(invalid.GetFlag()) == "", "neither true nor false", "not a number")

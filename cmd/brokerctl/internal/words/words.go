@@ -17,6 +17,13 @@ import (
 	"brokerd/internal/prompt"
 )
 
+// Kinds of values with the words that complete them.
+var (
+	Agent = command.Kind{Name: "AGENT", Words: AgentNames}
+	Task  = command.Kind{Name: "TASK", Words: TaskWords()}
+	Owner = command.Kind{Name: "TEXT", Words: Owners, Fixed: []string{"everyone"}} // an agent, role:NAME or everyone
+)
+
 // AgentNames returns the names of the agents.
 func AgentNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.As("").Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: command.MaxPage})

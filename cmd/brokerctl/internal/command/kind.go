@@ -1,0 +1,91 @@
+package command
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// A Kind says what the text of an option or an argument means beyond the type of its field: its name in help, the words
+// that complete it, and how it is read. The zero Kind is the type of the field alone.
+type Kind struct {
+	Name     string                   // such as AGENT; "": as the type says, such as DURATION, N or TEXT
+	Words    WordList                 // of the broker, that complete it
+	Fixed    []string                 // words that complete it
+	Complete cobra.ShellCompDirective // how the shell completes it without words; 0: not at all
+	Read     Reader                   // nil: as the type says
+}
+
+// Kinds of values that no list of the broker completes.
+var (
+	Content  = Kind{Read: readContent} // a text, or @FILE or - for its source
+	Priority = Kind{Name: "PRIORITY", Fixed: []string{"low", "normal", "high", "critical"}, Read: readPriority}
+	Ago      = Kind{Name: "TIME", Fixed: []string{"10m", "1h", "1d"}, Read: timeAt(-1)} // a duration lies back
+	Ahead    = Kind{Name: "TIME", Read: timeAt(+1)}                                     // a duration lies ahead
+)
+
+// RequestID is the option that changes share.
+var RequestID = Option{Field: "request_id", Kind: Kind{Name: "UUID"}, Usage: "makes retries idempotent for 1h"}
+
+// A Reader sets a field from the texts of the command line.
+type Reader func(g *Given, to Target, texts []string) error
+
+// readContent reads a text that may name a file or standard input.
+func readContent(g *Given, to Target, texts []string) error {
+	s, err := g.Caller.Text(g.Cmd, to.Flag, texts[len(texts)-1])
+	to.Set(protoreflect.ValueOfString(s))
+	return err
+}
+
+// readPriority reads a number or a name.
+func readPriority(_ *Given, to Target, texts []string) error {
+	n, err := ParsePriority(to.Flag, texts[len(texts)-1])
+	to.Set(protoreflect.ValueOfInt32(n))
+	return err
+}
+
+// timeAt reads a time; forward is the direction of a duration: -1 for the past, 1 for the future.
+func timeAt(forward time.Duration) Reader {
+	return func(g *Given, to Target, texts []string) error {
+		t, err := g.ParseTime(to.Flag, texts[len(texts)-1], forward)
+		if t != nil {
+			to.Set(protoreflect.ValueOfMessage(t.ProtoReflect()))
+		}
+		return err
+	}
+}
+
+// As returns a reader for a message that a text names in a grammar. The error of the grammar names the flag or argument.
+func As[M proto.Message](parse func(string) (M, error)) Reader {
+	return func(_ *Given, to Target, texts []string) error {
+		if !to.field.IsList() {
+			texts = texts[len(texts)-1:]
+		}
+		for _, s := range texts {
+			m, err := parse(s)
+			if err != nil {
+				return AsUsage(err)
+			}
+			if m.ProtoReflect().IsValid() {
+				to.Set(protoreflect.ValueOfMessage(m.ProtoReflect()))
+			}
+		}
+		return nil
+	}
+}
+
+// nameOf returns what help calls the value of a field.
+func (k Kind) nameOf(field protoreflect.FieldDescriptor, flag string) string {
+	switch {
+	case k.Name != "":
+		return k.Name
+	case field != nil && field.Enum() != nil:
+		return strings.ToUpper(flag)
+	case field != nil && field.IsMap():
+		return "KEY=VALUE"
+	}
+	return ""
+}

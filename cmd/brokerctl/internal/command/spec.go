@@ -1,0 +1,334 @@
+package command
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/output"
+)
+
+// A Page is what the help of a command says beside its arguments and options. The words of Use are the rule for the
+// arguments: ID must be given, [REASON] may be, PATH... are one or more.
+type Page struct{ Use, Short, Long, Example string }
+
+// An Arg is an argument of a command.
+type Arg struct {
+	Field string // of the request; "": the code of the command reads it
+	Name  string // in errors, such as "the id"
+	Kind  Kind
+	After func(before []string) Kind // nil, or the kind for the arguments before it
+}
+
+// A Call makes one call of the API.
+type Call[Q, A proto.Message] func(ctx context.Context, broker *client.Client, request Q) (A, error)
+
+// Of is the call of a method of a service. The compiler checks that it has this request and this answer.
+func Of[S any, Q, A proto.Message](
+	service func(*client.Client) S, method func(S, context.Context, Q, ...grpc.CallOption) (A, error),
+) Call[Q, A] {
+	return func(ctx context.Context, broker *client.Client, q Q) (A, error) {
+		return method(service(broker), ctx, q)
+	}
+}
+
+// A Spec is a command that makes one call and shows the answer. The types of options and arguments, their presence and
+// the names of enums come from the descriptor of the request.
+type Spec[Q, A proto.Message] struct {
+	Page
+	Call    Call[Q, A]
+	Args    []Arg
+	Options []Option
+	Apart   [][]string // options that exclude each other
+	OneOf   []string   // options of which at least one must be given
+	FlagsOf string     // the command whose page describes the options; "": its own
+
+	Prepare func(g *Given, q Q) error                                              // sets what no argument and no option sets
+	After   func(g *Given, broker *client.Client, q Q, a A) (done bool, err error) // what follows the call
+	Shown   string                                                                 // the field of the answer that -o json prints; "": all
+	Text    func(g *Given, w io.Writer, q Q, a A)                                  // the answer for people and models
+	Wait    *Waiting[A]                                                            // how --wait waits for an outcome
+}
+
+// A Waiting says how a command waits until what it shows has an outcome. The request has a field wait.
+type Waiting[A proto.Message] struct {
+	Usage   string // of --wait
+	What    string // such as "the outcome of"; the name of the thing follows
+	Reached func(a A) bool
+	Verdict func(a A, reached bool, wait time.Duration) error // the exit code
+}
+
+// Command makes the command of one run.
+func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
+	q := newMessage[Q]()
+	options := s.Options
+	if s.Wait != nil {
+		options = append(slices.Clip(options), Option{Name: "wait", Type: "duration", Usage: s.Wait.Usage})
+	}
+	cmd, bound := c.declare(s.Page, q, s.Args, options)
+	if s.FlagsOf != "" {
+		cmd.Annotations = map[string]string{FlagsOf: s.FlagsOf}
+	}
+	c.bindLater(cmd, func() {
+		bound.options(c, cmd)
+		for _, names := range s.Apart {
+			cmd.MarkFlagsMutuallyExclusive(names...)
+		}
+		if s.OneOf != nil {
+			cmd.MarkFlagsOneRequired(s.OneOf...)
+		}
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		g := &Given{Caller: c, Cmd: cmd, Args: args}
+		if err := bound.fill(g); err != nil {
+			return err
+		}
+		if s.Prepare != nil {
+			if err := s.Prepare(g, q); err != nil {
+				return err
+			}
+		}
+		broker, err := c.Connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if s.Wait != nil && g.Duration("wait") > 0 {
+			return s.Await(g, broker, q, args[0], g.Duration("wait"))
+		}
+		a, err := s.Call(cmd.Context(), broker, q)
+		if err != nil {
+			return err
+		}
+		if s.After != nil {
+			if done, err := s.After(g, broker, q, a); done || err != nil {
+				return err
+			}
+		}
+		return s.Show(g, q, a)
+	}
+	return cmd
+}
+
+// Show prints an answer.
+func (s Spec[Q, A]) Show(g *Given, q Q, a A) error {
+	var shown proto.Message = a
+	if s.Shown != "" {
+		shown = newTarget(a.ProtoReflect(), s.Shown, "").get().Message().Interface()
+	}
+	return g.Show(g.Cmd, shown, func(w io.Writer) { s.Text(g, w, q, a) })
+}
+
+// Await shows the answer once it has the outcome, or the wait has ended. what names the thing.
+func (s Spec[Q, A]) Await(g *Given, broker *client.Client, q Q, what string, wait time.Duration) error {
+	var a A
+	left := newTarget(q.ProtoReflect(), "wait", "")
+	ask := func(most *durationpb.Duration) (reached bool, err error) {
+		left.Set(protoreflect.ValueOfMessage(most.ProtoReflect()))
+		a, err = s.Call(g.Cmd.Context(), broker, q)
+		return err == nil && s.Wait.Reached(a), err
+	}
+	reached, err := g.AwaitOutcome(g.Cmd.Context(), s.Wait.What+" "+what, wait, ask)
+	if err != nil {
+		return err
+	}
+	if err := s.Show(g, q, a); err != nil {
+		return err
+	}
+	return s.Wait.Verdict(a, reached, wait)
+}
+
+// A Listing is a command that lists all pages of one kind of item.
+type Listing[Q, A, I proto.Message] struct {
+	Page
+	Call    Call[Q, A]
+	Items   func(A) []I
+	Args    []Arg
+	Options []Option
+	Apart   [][]string
+	Limit   int // the default of --limit; 0: all
+
+	Prepare func(g *Given, q Q) error
+	View    func(g *Given) output.View[I]
+	Show    func(g *Given, items []I) error // nil: as View says
+}
+
+// Command makes the command of one run.
+func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
+	q := newMessage[Q]()
+	limit := l.Limit
+	cmd, bound := c.declare(l.Page, q, l.Args, l.Options)
+	c.bindLater(cmd, func() {
+		bound.options(c, cmd)
+		LimitVar(cmd.Flags(), &limit, l.Limit)
+		for _, names := range l.Apart {
+			cmd.MarkFlagsMutuallyExclusive(names...)
+		}
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		g := &Given{Caller: c, Cmd: cmd, Args: args}
+		if err := bound.fill(g); err != nil {
+			return err
+		}
+		if l.Prepare != nil {
+			if err := l.Prepare(g, q); err != nil {
+				return err
+			}
+		}
+		broker, err := c.Connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		items, err := l.all(cmd.Context(), broker, q, limit)
+		switch {
+		case err != nil:
+			return err
+		case l.Show != nil:
+			return l.Show(g, items)
+		}
+		return output.List(&c.Output, cmd, items, l.View(g))
+	}
+	return cmd
+}
+
+// all reads the pages.
+func (l Listing[Q, A, I]) all(ctx context.Context, broker *client.Client, q Q, limit int) ([]I, error) {
+	size, token := newTarget(q.ProtoReflect(), "page_size", ""), newTarget(q.ProtoReflect(), "page_token", "")
+	return Pages(limit, func(n int32, next string) ([]I, string, error) {
+		size.Set(protoreflect.ValueOfInt32(n))
+		token.Set(protoreflect.ValueOfString(next))
+		a, err := l.Call(ctx, broker, q)
+		if err != nil {
+			return nil, "", err
+		}
+		return l.Items(a), newTarget(a.ProtoReflect(), output.PageToken, "").get().String(), nil
+	})
+}
+
+func newMessage[M proto.Message]() M {
+	var none M
+	return none.ProtoReflect().New().Interface().(M)
+}
+
+func (to Target) get() protoreflect.Value { return to.message().Get(to.field) }
+
+// A binding connects the arguments and options of a command with its request.
+type binding struct {
+	request proto.Message
+	args    []Arg
+	flags   []Option
+	many    bool // the last argument may be repeated
+	set     func(*Given) error
+}
+
+// declare returns a command with its page and its rule for arguments. The options follow with binding.options.
+func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Option) (*cobra.Command, *binding) {
+	b := &binding{request: request, args: args, flags: options}
+	words := argumentsOf(p.Use)
+	least, names := 0, make([]string, len(args))
+	for i, a := range args {
+		names[i] = a.Name
+	}
+	for _, word := range words {
+		if word[0] != '[' {
+			least++
+		}
+	}
+	b.many = len(words) > 0 && strings.Contains(words[len(words)-1], "...")
+	cmd := &cobra.Command{Use: p.Use, Short: p.Short, Long: p.Long, Example: p.Example, Args: cobra.NoArgs}
+	switch {
+	case b.many:
+		cmd.Args = AtLeast(names[:least]...)
+	case len(args) > 0:
+		cmd.Args = Between(least, names...)
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, before []string, to string) ([]string, cobra.ShellCompDirective) {
+		i := len(before)
+		if b.many {
+			i = min(i, len(args)-1)
+		}
+		if i >= len(args) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return c.completeKind(args[i].kind)(cmd, before, to)
+	}
+	return cmd, b
+}
+
+func (a Arg) kind(before []string) Kind {
+	if a.After != nil {
+		return a.After(before)
+	}
+	return a.Kind
+}
+
+// argumentsOf returns the words for arguments in the usage of a command.
+func argumentsOf(use string) []string {
+	return slices.DeleteFunc(strings.Fields(use)[1:], func(word string) bool { return word[0] == '-' })
+}
+
+// options adds the flags.
+func (b *binding) options(c *Caller, cmd *cobra.Command) {
+	b.set = bindOptions(c, cmd, b.request.ProtoReflect(), b.flags)
+}
+
+// fill sets the fields of the request from what the caller has given.
+func (b *binding) fill(g *Given) error {
+	for i, a := range b.args {
+		texts := g.Args[min(i, len(g.Args)):]
+		if !b.many || i < len(b.args)-1 {
+			texts = texts[:min(len(texts), 1)]
+		}
+		if a.Field == "" || len(texts) == 0 {
+			continue
+		}
+		to := newTarget(b.request.ProtoReflect(), a.Field, a.Name)
+		read := a.Kind.Read
+		if read == nil {
+			read = func(_ *Given, to Target, texts []string) error { return readField(to, texts) }
+		}
+		if err := read(g, to, texts); err != nil {
+			return err
+		}
+	}
+	return b.set(g)
+}
+
+// bindLater notes how the flags of a command are added. That takes descriptors, and only the command that runs needs it.
+func (c *Caller) bindLater(cmd *cobra.Command, add func()) {
+	if c.unbound == nil {
+		c.unbound = map[*cobra.Command]func(){}
+	}
+	c.unbound[cmd] = add
+}
+
+// Bind adds the flags of the command that the command line names, or of all commands if it names none that runs alone,
+// such as help and the completion of a shell.
+func (c *Caller) Bind(root *cobra.Command) {
+	cmd, _, err := root.Find(c.Args)
+	if add := c.unbound[cmd]; err == nil && add != nil {
+		delete(c.unbound, cmd)
+		add()
+		return
+	}
+	if err == nil && cmd.Runnable() && !cmd.HasSubCommands() && !slices.Contains([]string{"help", "man"}, cmd.Name()) {
+		return
+	}
+	c.BindAll()
+}
+
+// BindAll adds the flags of all commands.
+func (c *Caller) BindAll() {
+	for _, add := range c.unbound {
+		add()
+	}
+	c.unbound = nil
+}
