@@ -55,7 +55,7 @@ func TestHelp_EveryExampleParses(t *testing.T) {
 			}
 			line, _, _ = strings.Cut(line, " | ")
 			line = strings.TrimRight(strings.TrimSpace(strings.SplitN(strings.SplitN(line, " > ", 2)[0], ")  ", 2)[0]), ")")
-			root := newRoot(command.New(setting.Environment{}))
+			root := newRoot(command.New(setting.Environment{}, wordsOf(line)...)) // as the line binds it
 			called, rest, err := root.Find(wordsOf(line))
 			if err == nil && (called == root || called.HasSubCommands()) {
 				t.Errorf("%s: %q calls no command", cmd.CommandPath(), line)

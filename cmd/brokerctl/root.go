@@ -9,6 +9,7 @@ import (
 	"brokerd/cmd/brokerctl/authority"
 	"brokerd/cmd/brokerctl/bench"
 	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/call"
 	"brokerd/cmd/brokerctl/decisions"
 	"brokerd/cmd/brokerctl/demo"
 	"brokerd/cmd/brokerctl/hook"
@@ -108,7 +109,7 @@ func newRoot(c *command.Caller) *cobra.Command {
 	add("watch", observe.NewEventCommand(c), observe.NewStatusCommand(c), observe.NewOverviewCommand(c), top.NewCommand(c),
 		work.NewReportCommand(c), people.NewWhoamiCommand(c), observe.NewPingCommand(c), observe.NewAdminCommand(c))
 	add("other", local.NewTrustCommand(c), bridge.NewCommand(c),
-		bench.NewCommand(c), newCallCommand(c), newVersionCommand(c),
+		bench.NewCommand(c), call.NewCommand(c), newVersionCommand(c),
 		command.NewCompletionCommand(), manual.NewCommand(command.FlagUsages))
 	help := command.NewHelpCommand()
 	help.GroupID = "other"

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/internal/rpc"
+	"brokerd/proto"
 )
 
 // An object is a JSON object of the description.
@@ -36,7 +37,7 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request) {
 
 // describe makes the description of all routes, and of /v1/call for each RPC that has none.
 func (s *Server) describe() ([]byte, error) {
-	all, err := comments()
+	all, err := proto.Comments()
 	if err != nil {
 		return nil, err
 	}

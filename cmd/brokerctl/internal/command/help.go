@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -101,6 +102,9 @@ func writeCommands(w io.Writer, title string, parent *cobra.Command, listed func
 	}
 }
 
+// trailing is the space at the end of a line, of an option without a text.
+var trailing = regexp.MustCompile(` +\n`)
+
 // FlagUsages describes options, one a line.
 func FlagUsages(flags *pflag.FlagSet, width int) string {
 	var heads, texts []string
@@ -134,7 +138,7 @@ func FlagUsages(flags *pflag.FlagSet, width int) string {
 		}
 		b.WriteString(hang(texts[i], width-column, column) + "\n")
 	}
-	return b.String()
+	return trailing.ReplaceAllString(b.String(), "\n")
 }
 
 // hang wraps a text whose lines but the first are indented.

@@ -17,8 +17,8 @@ import (
 	"brokerd/internal/jsonform"
 )
 
-// An Option is a flag of a command. It sets a field of the request, or has a type of its own, which the code of the
-// command reads.
+// An Option is a flag of a command. It sets a field of the request; without a field, it has a type, and the code of the
+// command reads it.
 type Option struct {
 	Field string // of the request, or after dots of a message in it; the flag has its name unless Name says otherwise
 	Name  string

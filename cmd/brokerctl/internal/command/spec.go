@@ -78,7 +78,7 @@ func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 	if s.FlagsOf != "" {
 		cmd.Annotations = map[string]string{FlagsOf: s.FlagsOf}
 	}
-	c.bindLater(cmd, func() {
+	c.BindLater(cmd, func() {
 		bound.options(c, cmd)
 		for _, names := range s.Apart {
 			cmd.MarkFlagsMutuallyExclusive(names...)
@@ -166,7 +166,7 @@ func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 	q := newMessage[Q]()
 	limit := l.Limit
 	cmd, bound := c.declare(l.Page, q, l.Args, l.Options)
-	c.bindLater(cmd, func() {
+	c.BindLater(cmd, func() {
 		bound.options(c, cmd)
 		LimitVar(cmd.Flags(), &limit, l.Limit)
 		for _, names := range l.Apart {
@@ -302,8 +302,8 @@ func (b *binding) fill(g *Given) error {
 	return b.set(g)
 }
 
-// bindLater notes how the flags of a command are added. That takes descriptors, and only the command that runs needs it.
-func (c *Caller) bindLater(cmd *cobra.Command, add func()) {
+// BindLater notes how the flags of a command are added. That takes descriptors, and only the command that runs needs it.
+func (c *Caller) BindLater(cmd *cobra.Command, add func()) {
 	if c.unbound == nil {
 		c.unbound = map[*cobra.Command]func(){}
 	}

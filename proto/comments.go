@@ -1,4 +1,4 @@
-package web
+package proto
 
 import (
 	"fmt"
@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"brokerd/proto"
 )
 
 // The lines of a definition that a comment describes.
@@ -18,17 +16,17 @@ var (
 	field  = regexp.MustCompile(`^(?:[\w.<>, ]+ )?(\w+) = \d+[ ;]`)
 )
 
-// comments returns the comments of the API's definitions, by the full name of what they describe. It
+// Comments returns the comments of the API's definitions, by the full name of what they describe. It
 // reads the subset of the language that buf's formatter writes and the API uses: one declaration per
 // line, and comments above it. An oneof is no part of the names of its fields.
-func comments() (map[protoreflect.FullName]string, error) {
+func Comments() (map[protoreflect.FullName]string, error) {
 	all := map[protoreflect.FullName]string{}
-	files, err := fs.Glob(proto.Files, "brokerd/v1/*.proto")
+	files, err := fs.Glob(Files, "brokerd/v1/*.proto")
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range files {
-		text, err := fs.ReadFile(proto.Files, name)
+		text, err := fs.ReadFile(Files, name)
 		if err != nil {
 			return nil, fmt.Errorf("read comments: %w", err)
 		}
@@ -39,7 +37,7 @@ func comments() (map[protoreflect.FullName]string, error) {
 
 // read adds the comments of one file.
 func read(text string, all map[protoreflect.FullName]string) {
-	scope := []string{string(api)}
+	scope := []string{"brokerd.v1"}
 	var above []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
