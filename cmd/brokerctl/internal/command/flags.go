@@ -209,6 +209,9 @@ func RefuseEmptyFlags(flags *pflag.FlagSet) error {
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			none = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
 		}
+		if v, ok := f.Value.(*optionValue); ok {
+			none = slices.Contains(v.texts, "")
+		}
 		if none && valueName(f) != "TEXT" && !strings.Contains(f.Usage, "''") {
 			empty = problem.Usagef("--%s is empty; is a variable of the shell not set?", f.Name)
 		}

@@ -14,6 +14,7 @@ import (
 type Kind struct {
 	Name     string                   // such as AGENT; "": as the type says, such as DURATION, N or TEXT
 	Words    WordList                 // of the broker, that complete it
+	Find     Finder                   // in place of Words, if they depend on the command line
 	Fixed    []string                 // words that complete it
 	Complete cobra.ShellCompDirective // how the shell completes it without words; 0: not at all
 	Read     Reader                   // nil: as the type says
@@ -21,7 +22,8 @@ type Kind struct {
 
 // Kinds of values that no list of the broker completes.
 var (
-	Content  = Kind{Read: readContent} // a text, or @FILE or - for its source
+	Content  = Kind{Read: readContent}            // a text, or @FILE or - for its source
+	JSON     = Kind{Name: "JSON", Read: readJSON} // also @FILE or -
 	Priority = Kind{Name: "PRIORITY", Fixed: []string{"low", "normal", "high", "critical"}, Read: readPriority}
 	Ago      = Kind{Name: "TIME", Fixed: []string{"10m", "1h", "1d"}, Read: timeAt(-1)} // a duration lies back
 	Ahead    = Kind{Name: "TIME", Read: timeAt(+1)}                                     // a duration lies ahead
@@ -30,12 +32,22 @@ var (
 // RequestID is the option that changes share.
 var RequestID = Option{Field: "request_id", Kind: Kind{Name: "UUID"}, Usage: "makes retries idempotent for 1h"}
 
+// A Finder returns the words that complete what has begun.
+type Finder func(g *Given, begun string) WordList
+
 // A Reader sets a field from the texts of the command line.
 type Reader func(g *Given, to Target, texts []string) error
 
 // readContent reads a text that may name a file or standard input.
 func readContent(g *Given, to Target, texts []string) error {
 	s, err := g.Caller.Text(g.Cmd, to.Flag, texts[len(texts)-1])
+	to.Set(protoreflect.ValueOfString(s))
+	return err
+}
+
+// readJSON reads JSON that may be in a file or come from standard input.
+func readJSON(g *Given, to Target, texts []string) error {
+	s, err := g.JSONInput(g.Cmd, to.Flag, texts[len(texts)-1])
 	to.Set(protoreflect.ValueOfString(s))
 	return err
 }

@@ -28,6 +28,7 @@ type Option struct {
 	Type  string // without a field: bool, duration, int, string or strings
 	Value string // the default
 	Zero  bool   // a duration of 0 is a value like any other; otherwise it is left out
+	Comma bool   // of a list of texts: a comma separates two of them
 	Means int32  // the flag is a switch that sets this value of an enum
 }
 
@@ -160,7 +161,7 @@ func (v *optionValue) Set(s string) (err error) {
 func bindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, options []Option) func(*Given) error {
 	var set []func(*Given) error
 	for _, o := range options {
-		v := &optionValue{kind: o.Type, called: o.Kind.nameOf(nil, o.flag())}
+		v := &optionValue{kind: o.Type, called: o.Kind.nameOf(nil, o.flag()), commas: o.Comma}
 		usage, kind := o.Usage, o.Kind
 		if o.Field != "" {
 			to := newTarget(request, o.Field, o.flag())
@@ -284,8 +285,10 @@ func scalar(to Target, s string) (v protoreflect.Value, err error) {
 
 // completeKind completes a value; of returns its kind for the arguments before it.
 func (c *Caller) completeKind(of func(before []string) Kind) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, before []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, before []string, begun string) ([]string, cobra.ShellCompDirective) {
 		switch k := of(before); {
+		case k.Find != nil:
+			return c.Words(cmd, k.Find(&Given{Caller: c, Cmd: cmd, Args: before}, begun))
 		case k.Words != nil:
 			words, directive := c.Words(cmd, k.Words)
 			return append(words, k.Fixed...), directive

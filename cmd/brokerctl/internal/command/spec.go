@@ -29,15 +29,15 @@ type Arg struct {
 	After func(before []string) Kind // nil, or the kind for the arguments before it
 }
 
-// A Call makes one call of the API.
-type Call[Q, A proto.Message] func(ctx context.Context, broker *client.Client, request Q) (A, error)
+// A Call makes one call of the API, or what a command does in its place, such as reading all pages into one answer.
+type Call[Q, A proto.Message] func(g *Given, broker *client.Client, request Q) (A, error)
 
 // Of is the call of a method of a service. The compiler checks that it has this request and this answer.
 func Of[S any, Q, A proto.Message](
 	service func(*client.Client) S, method func(S, context.Context, Q, ...grpc.CallOption) (A, error),
 ) Call[Q, A] {
-	return func(ctx context.Context, broker *client.Client, q Q) (A, error) {
-		return method(service(broker), ctx, q)
+	return func(g *Given, broker *client.Client, q Q) (A, error) {
+		return method(service(broker), g.Cmd.Context(), q)
 	}
 }
 
@@ -104,7 +104,7 @@ func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 		if s.Wait != nil && g.Duration("wait") > 0 {
 			return s.Await(g, broker, q, args[0], g.Duration("wait"))
 		}
-		a, err := s.Call(cmd.Context(), broker, q)
+		a, err := s.Call(g, broker, q)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (s Spec[Q, A]) Await(g *Given, broker *client.Client, q Q, what string, wai
 	left := newTarget(q.ProtoReflect(), "wait", "")
 	ask := func(most *durationpb.Duration) (reached bool, err error) {
 		left.Set(protoreflect.ValueOfMessage(most.ProtoReflect()))
-		a, err = s.Call(g.Cmd.Context(), broker, q)
+		a, err = s.Call(g, broker, q)
 		return err == nil && s.Wait.Reached(a), err
 	}
 	reached, err := g.AwaitOutcome(g.Cmd.Context(), s.Wait.What+" "+what, wait, ask)
@@ -187,7 +187,7 @@ func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		items, err := l.all(cmd.Context(), broker, q, limit)
+		items, err := l.all(g, broker, q, limit)
 		switch {
 		case err != nil:
 			return err
@@ -200,12 +200,12 @@ func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 }
 
 // all reads the pages.
-func (l Listing[Q, A, I]) all(ctx context.Context, broker *client.Client, q Q, limit int) ([]I, error) {
+func (l Listing[Q, A, I]) all(g *Given, broker *client.Client, q Q, limit int) ([]I, error) {
 	size, token := newTarget(q.ProtoReflect(), "page_size", ""), newTarget(q.ProtoReflect(), "page_token", "")
 	return Pages(limit, func(n int32, next string) ([]I, string, error) {
 		size.Set(protoreflect.ValueOfInt32(n))
 		token.Set(protoreflect.ValueOfString(next))
-		a, err := l.Call(ctx, broker, q)
+		a, err := l.Call(g, broker, q)
 		if err != nil {
 			return nil, "", err
 		}
