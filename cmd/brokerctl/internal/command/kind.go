@@ -29,8 +29,11 @@ var (
 	Ahead    = Kind{Name: "TIME", Read: timeAt(+1)}                                     // a duration lies ahead
 )
 
-// RequestID is the option that changes share.
-var RequestID = Option{Field: "request_id", Kind: Kind{Name: "UUID"}, Usage: "makes retries idempotent for 1h"}
+// Options that commands share.
+var (
+	RequestID = Option{Field: "request_id", Kind: Kind{Name: "UUID"}, Usage: "makes retries idempotent for 1h"}
+	Oldest    = Option{Field: "oldest_first", Name: "oldest", Usage: "oldest first"}
+)
 
 // A Finder returns the words that complete what has begun.
 type Finder func(g *Given, begun string) WordList

@@ -39,7 +39,7 @@ func (o Option) flag() string {
 
 // A Target is the field of a request that an option or an argument sets.
 type Target struct {
-	Flag string // in errors: the name of the option, or of the argument
+	Flag string // in errors: the name of the option; of an argument, the one that its field would have
 
 	request protoreflect.Message
 	path    []protoreflect.FieldDescriptor // to the message of the field

@@ -27,6 +27,8 @@ type Arg struct {
 	Name  string // in errors, such as "the id"
 	Kind  Kind
 	After func(before []string) Kind // nil, or the kind for the arguments before it
+
+	Missing func(g *Given) (string, error) // nil, or what stands for the argument if it is not given
 }
 
 // A Call makes one call of the API, or what a command does in its place, such as reading all pages into one answer.
@@ -38,6 +40,14 @@ func Of[S any, Q, A proto.Message](
 ) Call[Q, A] {
 	return func(g *Given, broker *client.Client, q Q) (A, error) {
 		return method(service(broker), g.Cmd.Context(), q)
+	}
+}
+
+// Awaiting is a call that itself waits as long as --wait says; what names the thing that it waits for.
+func Awaiting[Q, A proto.Message](what string, call Call[Q, A]) Call[Q, A] {
+	return func(g *Given, broker *client.Client, q Q) (A, error) {
+		defer g.Progress(g.Duration("wait"), what)()
+		return call(g, broker, q)
 	}
 }
 
@@ -287,10 +297,17 @@ func (b *binding) fill(g *Given) error {
 		if !b.many || i < len(b.args)-1 {
 			texts = texts[:min(len(texts), 1)]
 		}
+		if a.Missing != nil && len(texts) == 0 {
+			s, err := a.Missing(g)
+			if err != nil {
+				return err
+			}
+			texts = []string{s}
+		}
 		if a.Field == "" || len(texts) == 0 {
 			continue
 		}
-		to := newTarget(b.request.ProtoReflect(), a.Field, a.Name)
+		to := newTarget(b.request.ProtoReflect(), a.Field, Option{Field: a.Field}.flag())
 		read := a.Kind.Read
 		if read == nil {
 			read = func(_ *Given, to Target, texts []string) error { return readField(to, texts) }
