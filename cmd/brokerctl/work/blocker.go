@@ -18,7 +18,6 @@ import (
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
@@ -29,15 +28,11 @@ and, until an agent acknowledges it, one role of escalate_to after the other.`
 // NewBlockerCommand returns the commands of brokerctl blocker.
 func NewBlockerCommand(c *command.Caller) *cobra.Command {
 	return command.Group("blocker", "Report obstacles and resolve them", blockerLong, "  brokerctl blocker list",
-		newBlockerRaiseCommand(c), newBlockerAckCommand(c), newBlockerResolveCommand(c), newBlockerGetCommand(c), newBlockerListCommand(c))
+		blockerRaise.Command(c), blockerAck.Command(c), blockerResolve.Command(c), blockerGet.Command(c), blockerList.Command(c))
 }
 
-func newBlockerRaiseCommand(c *command.Caller) *cobra.Command {
-	request := &pb.RaiseBlockerRequest{}
-	var severity, awaited string
-	var recipients []string
-	var wait time.Duration
-	cmd := &cobra.Command{
+var blockerRaise = command.Spec[*pb.RaiseBlockerRequest, *pb.RaiseBlockerResponse]{
+	Page: command.Page{
 		Use:   "raise REASON",
 		Short: "Report an obstacle that stops the agent",
 		Long: `Report an obstacle. REASON is a text, @FILE or - for standard input. If the agent
@@ -47,56 +42,53 @@ Exit code 4: --wait ended before the blocker was resolved.`,
 		Example: `  brokerctl --agent builder-1 blocker raise "No database access" --task t1
   brokerctl --agent builder-1 blocker raise "Need the schema" \
     --on dba-1 --auto-resolve --wait 30m`,
-		Args:              command.Exactly("the reason"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			number, err := output.ParseEnum("severity", pb.BlockerSeverity(0).Descriptor(), severity)
-			if err != nil {
-				return err
-			}
-			request.Severity = pb.BlockerSeverity(number)
-			if request.Reason, err = c.Text(cmd, "reason", args[0]); err != nil {
-				return err
-			}
-			request.Awaited = mcp.ParseAwaited(awaited)
-			for _, to := range recipients {
-				r, err := parseRecipient(to)
-				if err != nil {
-					return err
-				}
-				request.Recipients = append(request.Recipients, r)
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Blockers().RaiseBlocker(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			if wait > 0 {
-				return waitForBlocker(c, cmd, broker, answer.GetBlocker().GetId(), wait)
-			}
-			return showBlocker(c, cmd, answer.GetBlocker(), "raised")
-		},
-	}
-	f := cmd.Flags()
-	severities := jsonform.EnumNames(pb.BlockerSeverity(0).Descriptor())
-	f.StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: medium)")
-	f.StringVar(&awaited, "on", "", "what it waits for: an agent, role:NAME, task:ID, lock:PATH or text:TEXT")
-	f.StringVar(&request.TaskId, "task", "", "the task that it stops")
-	f.StringArrayVar(&recipients, "to", nil, "an agent or role:NAME to notify; repeatable (default: the first role of escalate_to that has an agent)")
-	f.BoolVar(&request.AutoResolve, "auto-resolve", false, "resolve it when the agent of --on completes, or the task of --on is done")
-	command.DurationVar(f, &wait, "wait", 0, "wait this long until it is resolved")
-	command.AddRequestID(cmd, &request.RequestId)
-	command.Must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
-	owners := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return c.Words(cmd, words.Owners)
-	}
-	command.Must(cmd.RegisterFlagCompletionFunc("to", owners))
-	command.Must(cmd.RegisterFlagCompletionFunc("on", owners))
-	return cmd
+	},
+	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.RaiseBlocker),
+	Args: []command.Arg{{Field: "reason", Name: "the reason", Kind: command.Content}},
+	Options: []command.Option{
+		{Field: "severity", Usage: "{} (default: medium)"},
+		{Field: "awaited", Name: "on", Kind: command.Kind{Words: words.Owners, Read: command.As(parseAwaited)},
+			Usage: "what it waits for: an agent, role:NAME, task:ID, lock:PATH or text:TEXT"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "the task that it stops"},
+		{Field: "recipients", Name: "to", Kind: command.Kind{Words: words.Owners, Read: command.As(parseRecipient)},
+			Usage: "an agent or role:NAME to notify; repeatable (default: the first role of escalate_to that has an agent)"},
+		{Field: "auto_resolve", Usage: "resolve it when the agent of --on completes, or the task of --on is done"},
+		{Name: "wait", Type: "duration", Usage: "wait this long until it is resolved"},
+		command.RequestID,
+	},
+	After: func(g *command.Given, broker *client.Client, _ *pb.RaiseBlockerRequest, a *pb.RaiseBlockerResponse) (bool, error) {
+		if wait := g.Duration("wait"); wait > 0 {
+			id := a.GetBlocker().GetId()
+			return true, blockerGet.Await(g, broker, &pb.GetBlockerRequest{Id: id}, id, wait)
+		}
+		return false, nil
+	},
+	Shown: "blocker",
+	Text: func(g *command.Given, w io.Writer, _ *pb.RaiseBlockerRequest, a *pb.RaiseBlockerResponse) {
+		b := a.GetBlocker()
+		line := "raised " + prompt.Clean(b.GetId())
+		if b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED {
+			line += ", and resolved" + prompt.Either(prompt.ForModel(w), "", ": "+prompt.OneLine(b.GetResolution()))
+		} else {
+			line += prompt.Either(len(b.GetRecipients()) > 0, ", notified "+recipientNames(b.GetRecipients()),
+				"; no role of escalate_to has an agent to notify")
+			line += prompt.Either(b.GetTaskBlocked(), ", blocked task "+prompt.Clean(b.GetTaskId()), "")
+		}
+		prompt.Say(w, "%s", line)
+		if !prompt.ForModel(w) {
+			return
+		}
+		if b.GetResolution() != "" {
+			prompt.Framed(w, "the resolution of "+b.GetId(), b.GetResolution())
+		}
+		if b.GetResolvedAt() == nil {
+			prompt.Say(w, "Next: %s to wait for its resolution", g.Command("blocker get %s --wait 30m", b.GetId()))
+		}
+	},
 }
+
+// parseAwaited reads what a blocker waits for.
+func parseAwaited(s string) (*pb.AwaitedObject, error) { return mcp.ParseAwaited(s), nil }
 
 // parseRecipient reads an agent or a role.
 func parseRecipient(s string) (*pb.BlockerRecipient, error) {
@@ -107,131 +99,66 @@ func parseRecipient(s string) (*pb.BlockerRecipient, error) {
 	return &pb.BlockerRecipient{Recipient: &pb.BlockerRecipient_Agent{Agent: agent}}, err
 }
 
-func newBlockerAckCommand(c *command.Caller) *cobra.Command {
-	request := &pb.AcknowledgeBlockerRequest{}
-	cmd := &cobra.Command{
-		Use:               "ack ID [NOTE]",
-		Short:             "Report that the agent works on a blocker",
-		Example:           `  brokerctl --agent dba-1 blocker ack b-4711 "creating the account"`,
-		Args:              command.Between(1, "the id", "the note"),
-		ValidArgsFunction: c.CompleteArgs(false, blockerWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id = args[0]
-			if len(args) > 1 {
-				request.Note = args[1]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Blockers().AcknowledgeBlocker(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return showBlocker(c, cmd, answer.GetBlocker(), "acknowledged")
+var blockerAck = command.Spec[*pb.AcknowledgeBlockerRequest, *pb.AcknowledgeBlockerResponse]{
+	Page: command.Page{
+		Use:     "ack ID [NOTE]",
+		Short:   "Report that the agent works on a blocker",
+		Example: `  brokerctl --agent dba-1 blocker ack b-4711 "creating the account"`,
+	},
+	Call:    command.Of((*client.Client).Blockers, pb.BlockerServiceClient.AcknowledgeBlocker),
+	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "note", Name: "the note"}},
+	Options: []command.Option{command.RequestID},
+	Shown:   "blocker",
+	Text: func(g *command.Given, w io.Writer, _ *pb.AcknowledgeBlockerRequest, a *pb.AcknowledgeBlockerResponse) {
+		prompt.Say(w, "acknowledged %s", prompt.Clean(a.GetBlocker().GetId()))
+		nextForBlocker(g.Caller, w, a.GetBlocker())
+	},
+}
+
+var blockerResolve = command.Spec[*pb.ResolveBlockerRequest, *pb.ResolveBlockerResponse]{
+	Page: command.Page{
+		Use:     "resolve ID [RESOLUTION]",
+		Short:   "Resolve a blocker and unblock its task",
+		Example: `  brokerctl --agent dba-1 blocker resolve b-4711 "account created"`,
+	},
+	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.ResolveBlocker),
+	Args: []command.Arg{
+		{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "resolution", Name: "the resolution"},
+	},
+	Options: []command.Option{command.RequestID},
+	Shown:   "blocker",
+	Text: func(_ *command.Given, w io.Writer, _ *pb.ResolveBlockerRequest, a *pb.ResolveBlockerResponse) {
+		b := a.GetBlocker()
+		prompt.Say(w, "resolved %s after %s", prompt.Clean(b.GetId()), shortSeconds(b.GetTimeBlocked()))
+	},
+}
+
+var blockerGet = command.Spec[*pb.GetBlockerRequest, *pb.GetBlockerResponse]{
+	Page: command.Page{
+		Use:     "get ID",
+		Short:   "Show a blocker and its timeline, or wait for its resolution",
+		Long:    "Show a blocker and its timeline. Exit code 4: --wait ended before it was resolved.",
+		Example: "  brokerctl --agent builder-1 blocker get b-4711 --wait 30m",
+	},
+	Call:  command.Of((*client.Client).Blockers, pb.BlockerServiceClient.GetBlocker),
+	Args:  []command.Arg{{Field: "id", Name: "the id", Kind: openBlocker}},
+	Shown: "blocker",
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetBlockerRequest, a *pb.GetBlockerResponse) {
+		printBlocker(g.Caller, w, a.GetBlocker())
+	},
+	Wait: &command.Waiting[*pb.GetBlockerResponse]{
+		Usage: "wait this long until it is resolved", What: "the resolution of",
+		Reached: func(a *pb.GetBlockerResponse) bool {
+			return a.GetBlocker().GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED
 		},
-	}
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
-}
-
-func newBlockerResolveCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ResolveBlockerRequest{}
-	cmd := &cobra.Command{
-		Use:               "resolve ID [RESOLUTION]",
-		Short:             "Resolve a blocker and unblock its task",
-		Example:           `  brokerctl --agent dba-1 blocker resolve b-4711 "account created"`,
-		Args:              command.Between(1, "the id", "the resolution"),
-		ValidArgsFunction: c.CompleteArgs(false, blockerWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id = args[0]
-			if len(args) > 1 {
-				request.Resolution = args[1]
+		Verdict: func(a *pb.GetBlockerResponse, resolved bool, wait time.Duration) error {
+			if resolved {
+				return nil
 			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Blockers().ResolveBlocker(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return showBlocker(c, cmd, answer.GetBlocker(), "resolved")
+			return problem.Failf(problem.ExitNothing, "blocker %s is not resolved after %s", prompt.Clean(a.GetBlocker().GetId()),
+				prompt.Duration(wait))
 		},
-	}
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
-}
-
-func newBlockerGetCommand(c *command.Caller) *cobra.Command {
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:               "get ID",
-		Short:             "Show a blocker and its timeline, or wait for its resolution",
-		Long:              "Show a blocker and its timeline. Exit code 4: --wait ended before it was resolved.",
-		Example:           "  brokerctl --agent builder-1 blocker get b-4711 --wait 30m",
-		Args:              command.Exactly("the id"),
-		ValidArgsFunction: c.CompleteArgs(false, blockerWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if wait > 0 {
-				return waitForBlocker(c, cmd, broker, args[0], wait)
-			}
-			answer, err := broker.Blockers().GetBlocker(cmd.Context(), &pb.GetBlockerRequest{Id: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer.GetBlocker(), func(w io.Writer) { printBlocker(c, w, answer.GetBlocker()) })
-		},
-	}
-	command.DurationVar(cmd.Flags(), &wait, "wait", 0, "wait this long until it is resolved")
-	return cmd
-}
-
-// waitForBlocker shows a blocker once it is resolved.
-func waitForBlocker(c *command.Caller, cmd *cobra.Command, broker *client.Client, id string, wait time.Duration) error {
-	var b *pb.Blocker
-	resolved, err := c.AwaitOutcome(cmd.Context(), "the resolution of "+id, wait, func(left *durationpb.Duration) (bool, error) {
-		answer, err := broker.Blockers().GetBlocker(cmd.Context(), &pb.GetBlockerRequest{Id: id, Wait: left})
-		b = answer.GetBlocker()
-		return b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED, err
-	})
-	if err != nil {
-		return err
-	}
-	if err := c.Show(cmd, b, func(w io.Writer) { printBlocker(c, w, b) }); err != nil || resolved {
-		return err
-	}
-	return problem.Failf(problem.ExitNothing, "blocker %s is not resolved after %s", prompt.Clean(b.GetId()), prompt.Duration(wait))
-}
-
-// showBlocker prints what became of a blocker in one line.
-func showBlocker(c *command.Caller, cmd *cobra.Command, b *pb.Blocker, verb string) error {
-	return c.Show(cmd, b, func(w io.Writer) {
-		line := verb + " " + prompt.Clean(b.GetId())
-		switch {
-		case verb == "raised" && b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED:
-			line += ", and resolved" + prompt.Either(prompt.ForModel(w), "", ": "+prompt.OneLine(b.GetResolution()))
-		case verb == "raised":
-			line += prompt.Either(len(b.GetRecipients()) > 0, ", notified "+recipientNames(b.GetRecipients()), "; no role of escalate_to has an agent to notify")
-			line += prompt.Either(b.GetTaskBlocked(), ", blocked task "+prompt.Clean(b.GetTaskId()), "")
-		case verb == "resolved":
-			line += " after " + shortSeconds(b.GetTimeBlocked())
-		}
-		prompt.Say(w, "%s", line)
-		if prompt.ForModel(w) && verb == "raised" && b.GetResolution() != "" {
-			prompt.Framed(w, "the resolution of "+b.GetId(), b.GetResolution())
-		}
-		if prompt.ForModel(w) && verb == "raised" && b.GetResolvedAt() == nil {
-			prompt.Say(w, "Next: %s to wait for its resolution", c.Command("blocker get %s --wait 30m", b.GetId()))
-		}
-		if prompt.ForModel(w) && verb == "acknowledged" {
-			prompt.Say(w, "Next: %s when the obstacle is removed", c.Command("blocker resolve %s RESOLUTION", b.GetId()))
-		}
-	})
+	},
 }
 
 // printBlocker shows a blocker with its timeline.
@@ -261,69 +188,47 @@ func printBlocker(c *command.Caller, w io.Writer, b *pb.Blocker) {
 		t.Row(prompt.Enum(e.GetStep()), c.When(e.GetAt()), e.GetAgent(), recipientName(e.GetRecipient()), e.GetNote(), message)
 	}
 	_ = t.Flush() // to the command's own output: an error cannot be reported anywhere
-	if prompt.ForModel(w) && b.GetResolvedAt() == nil {
+	if b.GetResolvedAt() == nil {
+		nextForBlocker(c, w, b)
+	}
+}
+
+// nextForBlocker names the command that resolves a blocker, for a model.
+func nextForBlocker(c *command.Caller, w io.Writer, b *pb.Blocker) {
+	if prompt.ForModel(w) {
 		prompt.Say(w, "Next: %s when the obstacle is removed", c.Command("blocker resolve %s RESOLUTION", b.GetId()))
 	}
 }
 
-func newBlockerListCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ListBlockersRequest{}
-	var states []string
-	var severity string
-	var all bool
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List blockers with their times, newest first",
-		Long:              "List the blockers that are not resolved, or with --all the resolved ones too.",
-		Example:           "  brokerctl blocker list --all --severity high",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			number, err := output.ParseEnum("severity", pb.BlockerSeverity(0).Descriptor(), severity)
-			if err != nil {
-				return err
-			}
-			request.LowestSeverity = pb.BlockerSeverity(number)
-			for _, name := range states {
-				number, err := output.ParseEnum("state", pb.BlockerState(0).Descriptor(), name)
-				if err != nil {
-					return err
-				}
-				request.States = append(request.States, pb.BlockerState(number))
-			}
-			if len(states) == 0 && !all {
-				request.States = []pb.BlockerState{pb.BlockerState_BLOCKER_STATE_OPEN, pb.BlockerState_BLOCKER_STATE_ACKNOWLEDGED}
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			blockers, err := command.Pages(limit, func(size int32, token string) ([]*pb.Blocker, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Blockers().ListBlockers(cmd.Context(), request)
-				return page.GetBlockers(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, blockers, blockerView(c))
-		},
-	}
-	f := cmd.Flags()
-	stateNames, severities := jsonform.EnumNames(pb.BlockerState(0).Descriptor()), jsonform.EnumNames(pb.BlockerSeverity(0).Descriptor())
-	f.BoolVar(&all, "all", false, "resolved ones too")
-	f.StringArrayVar(&states, "state", nil, "only this state: "+strings.Join(stateNames, ", ")+"; repeatable")
-	f.StringVar(&severity, "severity", "", "only this severity or a higher one: "+strings.Join(severities, ", "))
-	f.StringVar(&request.Agent, "from", "", "only blockers of this agent")
-	f.StringVar(&request.TaskId, "task", "", "only blockers of this task")
-	command.OldestVar(f, &request.OldestFirst)
-	command.LimitVar(f, &limit, 0)
-	cmd.MarkFlagsMutuallyExclusive("all", "state")
-	command.Must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
-	command.Must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+var blockerList = command.Listing[*pb.ListBlockersRequest, *pb.ListBlockersResponse, *pb.Blocker]{
+	Page: command.Page{
+		Use:     "list",
+		Short:   "List blockers with their times, newest first",
+		Long:    "List the blockers that are not resolved, or with --all the resolved ones too.",
+		Example: "  brokerctl blocker list --all --severity high",
+	},
+	Call:  command.Of((*client.Client).Blockers, pb.BlockerServiceClient.ListBlockers),
+	Items: (*pb.ListBlockersResponse).GetBlockers,
+	Options: []command.Option{
+		{Name: "all", Type: "bool", Usage: "resolved ones too"},
+		{Field: "states", Name: "state", Usage: "only this state: {}; repeatable"},
+		{Field: "lowest_severity", Name: "severity", Usage: "only this severity or a higher one: {}"},
+		{Field: "agent", Name: "from", Kind: words.Agent, Usage: "only blockers of this agent"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "only blockers of this task"},
+		command.Oldest,
+	},
+	Apart: [][]string{{"all", "state"}},
+	Prepare: func(g *command.Given, q *pb.ListBlockersRequest) error {
+		if len(q.GetStates()) == 0 && !g.On("all") {
+			q.States = unresolved
+		}
+		return nil
+	},
+	View: func(g *command.Given) output.View[*pb.Blocker] { return blockerView(g.Caller) },
 }
+
+// unresolved are the states of blockers that still stop an agent.
+var unresolved = []pb.BlockerState{pb.BlockerState_BLOCKER_STATE_OPEN, pb.BlockerState_BLOCKER_STATE_ACKNOWLEDGED}
 
 // blockerView lists blockers with their timelines.
 func blockerView(c *command.Caller) output.View[*pb.Blocker] {
@@ -390,10 +295,12 @@ func shortSeconds(d *durationpb.Duration) string {
 	return prompt.Duration(d.AsDuration().Truncate(time.Second))
 }
 
+var openBlocker = command.Kind{Words: blockerWords}
+
 // blockerWords completes the ids of blockers that are not resolved.
 func blockerWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Blockers().ListBlockers(ctx, &pb.ListBlockersRequest{
-		PageSize: command.MaxPage, States: []pb.BlockerState{pb.BlockerState_BLOCKER_STATE_OPEN, pb.BlockerState_BLOCKER_STATE_ACKNOWLEDGED},
+		PageSize: command.MaxPage, States: unresolved,
 	})
 	words := make([]string, len(page.GetBlockers()))
 	for i, b := range page.GetBlockers() {
