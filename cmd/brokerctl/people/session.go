@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -18,149 +19,84 @@ import (
 func NewSessionCommand(c *command.Caller) *cobra.Command {
 	return command.Group("session", "Create, configure, export and close sessions", `A session is one project or team of agents, with its own agents, messages, locks
 and keys. Every command works in one: --session, or default.`, "  brokerctl session list",
-		newSessionCreateCommand(c), newSessionGetCommand(c), newSessionListCommand(c), newSessionConfigureCommand(c),
-		newSessionCloseCommand(c), newSessionExportCommand(c), newSessionDeleteCommand(c))
+		sessionCreate.Command(c), sessionGet.Command(c), sessionList.Command(c), sessionConfigure.Command(c),
+		sessionClose.Command(c), newSessionExportCommand(c), sessionDelete.Command(c))
 }
 
-func newSessionCreateCommand(c *command.Caller) *cobra.Command {
-	o := &settingsOptions{}
-	cmd := &cobra.Command{
+// The argument of a command names the session, and the current one need not exist.
+func outside(broker *client.Client) pb.SessionServiceClient { return broker.In("").Sessions() }
+
+var sessionCreate = command.Spec[*pb.CreateSessionRequest, *pb.CreateSessionResponse]{
+	Page: command.Page{
 		Use:   "create NAME",
 		Short: "Create a session (operators)",
 		Long: `Create a session. The command takes the settings of brokerctl session configure
 as flags.`,
-		Annotations:       map[string]string{command.FlagsOf: "session configure"},
-		Example:           `  brokerctl session create website --description "Relaunch"`,
-		Args:              command.Exactly("the session's name"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			settings, err := o.settings(cmd)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			// The session of the call must exist, the new one does not yet.
-			answer, err := broker.In("").Sessions().CreateSession(cmd.Context(), &pb.CreateSessionRequest{
-				RequestId: o.requestID, Name: args[0], Description: o.description, Settings: settings,
-			})
-			if err != nil {
-				return err
-			}
-			return showSession(c, cmd, answer.GetSession())
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &o.requestID)
-	return cmd
+		Example: `  brokerctl session create website --description "Relaunch"`,
+	},
+	Call:    command.Of(outside, pb.SessionServiceClient.CreateSession),
+	Args:    []command.Arg{{Field: "name", Name: "the session's name"}},
+	Options: settingOptions(command.RequestID),
+	FlagsOf: "session configure",
+	Shown:   "session",
+	Text:    sessionText[*pb.CreateSessionRequest, *pb.CreateSessionResponse],
 }
 
-func newSessionGetCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
-		Use:               "get [NAME]",
-		Short:             "Show one session; without NAME, the current one",
-		Example:           `  brokerctl session get website`,
-		Args:              command.Between(0, "the session's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.SessionNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := &pb.GetSessionRequest{}
-			if len(args) > 0 {
-				request.Name = args[0]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Sessions().GetSession(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return showSession(c, cmd, answer.GetSession())
-		},
-	}
+var sessionGet = command.Spec[*pb.GetSessionRequest, *pb.GetSessionResponse]{
+	Page: command.Page{
+		Use:     "get [NAME]",
+		Short:   "Show one session; without NAME, the current one",
+		Example: "  brokerctl session get website",
+	},
+	Call:  command.Of((*client.Client).Sessions, pb.SessionServiceClient.GetSession),
+	Args:  []command.Arg{sessionName},
+	Shown: "session",
+	Text:  sessionText[*pb.GetSessionRequest, *pb.GetSessionResponse],
 }
 
-// showSession shows all that is known of a session.
-func showSession(c *command.Caller, cmd *cobra.Command, s *pb.Session) error {
-	return c.Show(cmd, s, func(w io.Writer) {
-		l := c.NewLabels(w)
-		l.Line("session", s.GetName())
-		l.Line("description", s.GetDescription())
-		l.Line("created", c.When(s.GetCreatedAt()))
-		l.State("state", prompt.Enum(s.GetState()))
-		l.Line("closed", c.When(s.GetClosedAt()))
-		for _, setting := range settingRows(s.GetSettings()) {
-			l.Line(setting.name, setting.value)
-		}
-		l.Flush()
-	})
+var sessionName = command.Arg{Field: "name", Name: "the session's name", Kind: words.Session}
+
+// sessionText shows all that is known of a session.
+func sessionText[Q any, A interface{ GetSession() *pb.Session }](g *command.Given, w io.Writer, _ Q, a A) {
+	s := a.GetSession()
+	l := g.NewLabels(w)
+	l.Line("session", s.GetName())
+	l.Line("description", s.GetDescription())
+	l.Line("created", g.When(s.GetCreatedAt()))
+	l.State("state", prompt.Enum(s.GetState()))
+	l.Line("closed", g.When(s.GetClosedAt()))
+	settingLines(l, s.GetSettings())
+	l.Flush()
 }
 
-func newSessionListCommand(c *command.Caller) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List sessions",
-		Example:           "  brokerctl session list",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			sessions, err := command.Pages(limit, func(size int32, token string) ([]*pb.Session, string, error) {
-				page, err := broker.Sessions().ListSessions(cmd.Context(), &pb.ListSessionsRequest{PageSize: size, PageToken: token})
-				return page.GetSessions(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, sessions, SessionView(c))
-		},
-	}
-	command.LimitVar(cmd.Flags(), &limit, 0)
-	return cmd
+var sessionList = command.Listing[*pb.ListSessionsRequest, *pb.ListSessionsResponse, *pb.Session]{
+	Page:  command.Page{Use: "list", Short: "List sessions", Example: "  brokerctl session list"},
+	Call:  command.Of((*client.Client).Sessions, pb.SessionServiceClient.ListSessions),
+	Items: (*pb.ListSessionsResponse).GetSessions,
+	View:  func(g *command.Given) output.View[*pb.Session] { return SessionView(g.Caller) },
 }
 
-func newSessionConfigureCommand(c *command.Caller) *cobra.Command {
-	o := &settingsOptions{}
-	cmd := &cobra.Command{
+var sessionConfigure = command.Spec[*pb.ConfigureSessionRequest, *pb.ConfigureSessionResponse]{
+	Page: command.Page{
 		Use:   "configure [NAME]",
 		Short: "Change a session's settings (operators)",
 		Long: `Change a session's settings; what is not given stays the same. Without NAME, the
 current session is meant.`,
-		Example:           "  brokerctl session configure website --send-rate 50 --director lead",
-		Args:              command.Between(0, "the session's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.SessionNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			settings, err := o.settings(cmd)
-			if err != nil {
-				return err
-			}
-			request := &pb.ConfigureSessionRequest{
-				RequestId: o.requestID, Description: command.IfSet(cmd, "description", o.description), Settings: settings,
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if len(args) > 0 {
-				broker = broker.In(args[0])
-			}
-			answer, err := broker.Sessions().ConfigureSession(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return showSession(c, cmd, answer.GetSession())
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &o.requestID)
-	cmd.MarkFlagsOneRequired(settingNames()...)
-	return cmd
+		Example: "  brokerctl session configure website --send-rate 50 --director lead",
+	},
+	Connect: func(g *command.Given) (*client.Client, error) {
+		broker, err := g.Connect(g.Cmd.Context())
+		if err == nil && len(g.Args) > 0 {
+			broker = broker.In(g.Args[0])
+		}
+		return broker, err
+	},
+	Call:    command.Of((*client.Client).Sessions, pb.SessionServiceClient.ConfigureSession),
+	Args:    []command.Arg{{Name: sessionName.Name, Kind: sessionName.Kind}},
+	Options: settingOptions(command.RequestID),
+	OneOf:   settingFlags(),
+	Shown:   "session",
+	Text:    sessionText[*pb.ConfigureSessionRequest, *pb.ConfigureSessionResponse],
 }
 
 // SessionView lists sessions.

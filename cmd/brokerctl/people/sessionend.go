@@ -23,67 +23,42 @@ import (
 	"brokerd/internal/prompt"
 )
 
-func newSessionCloseCommand(c *command.Caller) *cobra.Command {
-	var reason, requestID string
-	cmd := &cobra.Command{
+var sessionClose = command.Spec[*pb.CloseSessionRequest, *pb.CloseSessionResponse]{
+	Page: command.Page{
 		Use:   "close NAME",
 		Short: "Close a session for good (operators)",
 		Long: `Close a session for good: the broker cancels unfinished messages, ends streams
 and waits, and refuses changes. The session can still be read, exported and
 deleted. Closing twice is no error.`,
-		Example:           `  brokerctl session close website --reason "launched"`,
-		Args:              command.Exactly("the session's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.SessionNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.In("").Sessions().CloseSession(cmd.Context(), &pb.CloseSessionRequest{
-				RequestId: requestID, Name: args[0], Reason: reason,
-			})
-			if err != nil {
-				return err
-			}
-			return showSession(c, cmd, answer.GetSession())
-		},
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+		Example: `  brokerctl session close website --reason "launched"`,
+	},
+	Call:    command.Of(outside, pb.SessionServiceClient.CloseSession),
+	Args:    []command.Arg{sessionName},
+	Options: []command.Option{{Field: "reason", Usage: "why, for people"}, command.RequestID},
+	Shown:   "session",
+	Text:    sessionText[*pb.CloseSessionRequest, *pb.CloseSessionResponse],
 }
 
-func newSessionDeleteCommand(c *command.Caller) *cobra.Command {
-	var yes bool
-	var requestID string
-	cmd := &cobra.Command{
+var sessionDelete = command.Spec[*pb.DeleteSessionRequest, *pb.DeleteSessionResponse]{
+	Page: command.Page{
 		Use:   "delete NAME --yes",
 		Short: "Archive a closed session and delete it (operators)",
 		Long: `Export a closed session into the archive in the broker's data folder, then delete
 it. If this is interrupted, the broker finishes it at its next start.`,
-		Example:           `  brokerctl session delete website --yes`,
-		Args:              command.Exactly("the session's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.SessionNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes {
-				return problem.Usagef("this removes the session %s and all that is in it: say --yes if you mean that", args[0])
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.In("").Sessions().DeleteSession(cmd.Context(), &pb.DeleteSessionRequest{RequestId: requestID, Name: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "deleted %s; its export is in %s, below the broker's data folder", args[0], answer.GetArchive())
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "confirm")
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+		Example: `  brokerctl session delete website --yes`,
+	},
+	Call:    command.Of(outside, pb.SessionServiceClient.DeleteSession),
+	Args:    []command.Arg{sessionName},
+	Options: []command.Option{{Name: "yes", Type: "bool", Usage: "confirm"}, command.RequestID},
+	Prepare: func(g *command.Given, q *pb.DeleteSessionRequest) error {
+		if !g.On("yes") {
+			return problem.Usagef("this removes the session %s and all that is in it: say --yes if you mean that", q.GetName())
+		}
+		return nil
+	},
+	Text: func(_ *command.Given, w io.Writer, q *pb.DeleteSessionRequest, a *pb.DeleteSessionResponse) {
+		prompt.Say(w, "deleted %s; its export is in %s, below the broker's data folder", q.GetName(), a.GetArchive())
+	},
 }
 
 func newSessionExportCommand(c *command.Caller) *cobra.Command {

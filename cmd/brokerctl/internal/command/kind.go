@@ -24,6 +24,7 @@ type Kind struct {
 var (
 	Content  = Kind{Read: readContent}            // a text, or @FILE or - for its source
 	JSON     = Kind{Name: "JSON", Read: readJSON} // also @FILE or -
+	Joined   = Kind{Read: readJoined}             // of the last argument, which may be repeated: one text of several words
 	Priority = Kind{Name: "PRIORITY", Fixed: []string{"low", "normal", "high", "critical"}, Read: readPriority}
 	Ago      = Kind{Name: "TIME", Fixed: []string{"10m", "1h", "1d"}, Read: timeAt(-1)} // a duration lies back
 	Ahead    = Kind{Name: "TIME", Read: timeAt(+1)}                                     // a duration lies ahead
@@ -53,6 +54,12 @@ func readJSON(g *Given, to Target, texts []string) error {
 	s, err := g.JSONInput(g.Cmd, to.Flag, texts[len(texts)-1])
 	to.Set(protoreflect.ValueOfString(s))
 	return err
+}
+
+// readJoined makes one text of several words.
+func readJoined(_ *Given, to Target, texts []string) error {
+	to.Set(protoreflect.ValueOfString(strings.Join(texts, " ")))
+	return nil
 }
 
 // readPriority reads a number or a name.

@@ -63,6 +63,7 @@ type Spec[Q, A proto.Message] struct {
 	FlagsOf string     // the command whose page describes the options; "": its own
 
 	Prepare func(g *Given, q Q) error                                              // sets what no argument and no option sets
+	Connect func(g *Given) (*client.Client, error)                                 // nil: as the settings say
 	After   func(g *Given, broker *client.Client, q Q, a A) (done bool, err error) // what follows the call
 	Shown   string                                                                 // the field of the answer that -o json prints; "": all
 	Text    func(g *Given, w io.Writer, q Q, a A)                                  // the answer for people and models
@@ -85,9 +86,7 @@ func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 		options = append(slices.Clip(options), Option{Name: "wait", Type: "duration", Usage: s.Wait.Usage})
 	}
 	cmd, bound := c.declare(s.Page, q, s.Args, options)
-	if s.FlagsOf != "" {
-		cmd.Annotations = map[string]string{FlagsOf: s.FlagsOf}
-	}
+	describedAt(cmd, s.FlagsOf)
 	c.BindLater(cmd, func() {
 		bound.options(c, cmd)
 		for _, names := range s.Apart {
@@ -107,7 +106,7 @@ func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 				return err
 			}
 		}
-		broker, err := c.Connect(cmd.Context())
+		broker, err := s.connect(g)
 		if err != nil {
 			return err
 		}
@@ -126,6 +125,13 @@ func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 		return s.Show(g, q, a)
 	}
 	return cmd
+}
+
+func (s Spec[Q, A]) connect(g *Given) (*client.Client, error) {
+	if s.Connect != nil {
+		return s.Connect(g)
+	}
+	return g.Connect(g.Cmd.Context())
 }
 
 // Show prints an answer.
@@ -165,8 +171,10 @@ type Listing[Q, A, I proto.Message] struct {
 	Options []Option
 	Apart   [][]string
 	Limit   int // the default of --limit; 0: all
+	FlagsOf string
 
 	Prepare func(g *Given, q Q) error
+	Instead func(g *Given, broker *client.Client, q Q) (done bool, err error) // nil, or may show something else than items
 	View    func(g *Given) output.View[I]
 	Show    func(g *Given, items []I) error // nil: as View says
 }
@@ -176,6 +184,7 @@ func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 	q := newMessage[Q]()
 	limit := l.Limit
 	cmd, bound := c.declare(l.Page, q, l.Args, l.Options)
+	describedAt(cmd, l.FlagsOf)
 	c.BindLater(cmd, func() {
 		bound.options(c, cmd)
 		LimitVar(cmd.Flags(), &limit, l.Limit)
@@ -196,6 +205,11 @@ func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 		broker, err := c.Connect(cmd.Context())
 		if err != nil {
 			return err
+		}
+		if l.Instead != nil {
+			if done, err := l.Instead(g, broker, q); done || err != nil {
+				return err
+			}
 		}
 		items, err := l.all(g, broker, q, limit)
 		switch {
@@ -278,6 +292,13 @@ func (a Arg) kind(before []string) Kind {
 		return a.After(before)
 	}
 	return a.Kind
+}
+
+// describedAt notes the command whose page describes the options of another one.
+func describedAt(cmd *cobra.Command, page string) {
+	if page != "" {
+		cmd.Annotations = map[string]string{FlagsOf: page}
+	}
 }
 
 // argumentsOf returns the words for arguments in the usage of a command.

@@ -19,9 +19,11 @@ import (
 
 // Kinds of values with the words that complete them.
 var (
-	Agent = command.Kind{Name: "AGENT", Words: AgentNames}
-	Task  = command.Kind{Name: "TASK", Words: TaskWords()}
-	Owner = command.Kind{Name: "TEXT", Words: Owners, Fixed: []string{"everyone"}} // an agent, role:NAME or everyone
+	Agent   = command.Kind{Name: "AGENT", Words: AgentNames}
+	Role    = command.Kind{Name: "ROLE", Words: RoleNames}
+	Session = command.Kind{Name: "SESSION", Words: SessionNames}
+	Task    = command.Kind{Name: "TASK", Words: TaskWords()}
+	Owner   = command.Kind{Name: "TEXT", Words: Owners, Fixed: []string{"everyone"}} // an agent, role:NAME or everyone
 )
 
 // AgentNames returns the names of the agents.
