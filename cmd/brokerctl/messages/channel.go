@@ -1,13 +1,10 @@
 package messages
 
 import (
-	"context"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -23,130 +20,93 @@ import (
 func NewChannelCommand(c *command.Caller) *cobra.Command {
 	return command.Group("channel", "Subscribe to channels and configure them", `Channels are named topics. The first send, subscription or configuration creates
 a channel.`, "  brokerctl channel list",
-		newChannelSubscribeCommand(c), newChannelUnsubscribeCommand(c), newChannelGetCommand(c), newChannelListCommand(c), newChannelConfigureCommand(c))
+		channelSubscribe.Command(c), channelUnsubscribe.Command(c), channelGet.Command(c), channelList.Command(c),
+		channelConfigure.Command(c))
 }
 
-func newChannelSubscribeCommand(c *command.Caller) *cobra.Command {
-	var requestID string
-	cmd := &cobra.Command{
-		Use:               "subscribe CHANNEL",
-		Short:             "Receive the messages that are sent to a channel from now on",
-		Example:           `  brokerctl --agent builder-1 channel subscribe general`,
-		Args:              command.Exactly("the channel"),
-		ValidArgsFunction: c.CompleteArgs(false, words.ChannelNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Channels().SubscribeChannel(cmd.Context(), &pb.SubscribeChannelRequest{RequestId: requestID, Channel: args[0]})
-			if err != nil {
-				return err
-			}
-			c.Warn(cmd, answer.GetWarnings())
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "%s %s", prompt.Either(answer.GetChanged(), "subscribed to", "had already subscribed to"), args[0])
-			})
-		},
-	}
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+var channelSubscribe = command.Spec[*pb.SubscribeChannelRequest, *pb.SubscribeChannelResponse]{
+	Page: command.Page{
+		Use:     "subscribe CHANNEL",
+		Short:   "Receive the messages that are sent to a channel from now on",
+		Example: `  brokerctl --agent builder-1 channel subscribe general`,
+	},
+	Call:    command.Of((*client.Client).Channels, pb.ChannelServiceClient.SubscribeChannel),
+	Args:    oneChannel,
+	Options: []command.Option{command.RequestID},
+	After: func(
+		g *command.Given, _ *client.Client, _ *pb.SubscribeChannelRequest, a *pb.SubscribeChannelResponse,
+	) (bool, error) {
+		g.Warn(g.Cmd, a.GetWarnings())
+		return false, nil
+	},
+	Text: func(_ *command.Given, w io.Writer, q *pb.SubscribeChannelRequest, a *pb.SubscribeChannelResponse) {
+		prompt.Say(w, "%s %s", prompt.Either(a.GetChanged(), "subscribed to", "had already subscribed to"), q.GetChannel())
+	},
 }
 
-func newChannelUnsubscribeCommand(c *command.Caller) *cobra.Command {
-	var requestID string
-	cmd := &cobra.Command{
-		Use:               "unsubscribe CHANNEL",
-		Short:             "Stop receiving a channel's messages; delivered ones stay",
-		Example:           `  brokerctl --agent builder-1 channel unsubscribe general`,
-		Args:              command.Exactly("the channel"),
-		ValidArgsFunction: c.CompleteArgs(false, words.ChannelNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Channels().UnsubscribeChannel(cmd.Context(), &pb.UnsubscribeChannelRequest{RequestId: requestID, Channel: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "%s %s", prompt.Either(answer.GetChanged(), "unsubscribed from", "was not subscribed to"), args[0])
-			})
-		},
-	}
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+// oneChannel is the argument of the commands about a channel.
+var oneChannel = []command.Arg{{Field: "channel", Name: "the channel", Kind: words.Channel}}
+
+var channelUnsubscribe = command.Spec[*pb.UnsubscribeChannelRequest, *pb.UnsubscribeChannelResponse]{
+	Page: command.Page{
+		Use:     "unsubscribe CHANNEL",
+		Short:   "Stop receiving a channel's messages; delivered ones stay",
+		Example: `  brokerctl --agent builder-1 channel unsubscribe general`,
+	},
+	Call:    command.Of((*client.Client).Channels, pb.ChannelServiceClient.UnsubscribeChannel),
+	Args:    oneChannel,
+	Options: []command.Option{command.RequestID},
+	Text: func(_ *command.Given, w io.Writer, q *pb.UnsubscribeChannelRequest, a *pb.UnsubscribeChannelResponse) {
+		prompt.Say(w, "%s %s", prompt.Either(a.GetChanged(), "unsubscribed from", "was not subscribed to"), q.GetChannel())
+	},
 }
 
-func newChannelListCommand(c *command.Caller) *cobra.Command {
-	var subscriber string
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List channels with their subscribers",
-		Example:           "  brokerctl channel list --subscriber builder-1",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			channels, err := listChannels(cmd.Context(), broker, subscriber, limit)
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, channels, ChannelView())
-		},
-	}
-	cmd.Flags().StringVar(&subscriber, "subscriber", "", "only channels that this agent subscribes to")
-	command.LimitVar(cmd.Flags(), &limit, 0)
-	return cmd
+var channelList = command.Listing[*pb.ListChannelsRequest, *pb.ListChannelsResponse, *pb.Channel]{
+	Page: command.Page{
+		Use:     "list",
+		Short:   "List channels with their subscribers",
+		Example: "  brokerctl channel list --subscriber builder-1",
+	},
+	Call:  command.Of((*client.Client).Channels, pb.ChannelServiceClient.ListChannels),
+	Items: (*pb.ListChannelsResponse).GetChannels,
+	Options: []command.Option{
+		{Field: "subscriber", Kind: words.Agent, Usage: "only channels that this agent subscribes to"},
+	},
+	View: func(*command.Given) output.View[*pb.Channel] { return ChannelView() },
 }
 
-// listChannels returns the channels that an agent subscribes to, or all if it is empty.
-func listChannels(ctx context.Context, broker *client.Client, subscriber string, limit int) ([]*pb.Channel, error) {
-	return command.Pages(limit, func(size int32, token string) ([]*pb.Channel, string, error) {
-		page, err := broker.Channels().ListChannels(ctx, &pb.ListChannelsRequest{Subscriber: subscriber, PageSize: size, PageToken: token})
-		return page.GetChannels(), page.GetNextPageToken(), err
-	})
-}
-
-func newChannelGetCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
-		Use:               "get CHANNEL",
-		Short:             "Show a channel: its settings and subscribers",
-		Example:           `  brokerctl channel get general`,
-		Args:              command.Exactly("the channel"),
-		ValidArgsFunction: c.CompleteArgs(false, words.ChannelNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
+// channelGet reads all channels: the API has no call for one.
+var channelGet = command.Spec[*pb.ListChannelsRequest, *pb.Channel]{
+	Page: command.Page{
+		Use:     "get CHANNEL",
+		Short:   "Show a channel: its settings and subscribers",
+		Example: `  brokerctl channel get general`,
+	},
+	Call: func(g *command.Given, broker *client.Client, q *pb.ListChannelsRequest) (*pb.Channel, error) {
+		channels, err := channelList.All(g, broker, q, 0)
+		if err != nil {
+			return nil, err
+		}
+		var known []string
+		for _, ch := range channels {
+			if ch.GetName() == g.Args[0] {
+				return ch, nil
 			}
-			channels, err := listChannels(cmd.Context(), broker, "", 0)
-			if err != nil {
-				return err
-			}
-			var known []string
-			for _, ch := range channels {
-				if ch.GetName() == args[0] {
-					return c.Show(cmd, ch, func(w io.Writer) {
-						subscribers := ch.GetSubscribers()
-						l := c.NewLabels(w)
-						l.Line("channel", ch.GetName())
-						l.Line("settings", channelSettings(ch))
-						l.Line("waiting", prompt.Count(ch.GetWaiting(), "message"))
-						l.Line("subscribers", prompt.Either(len(subscribers) == 0, "none", prompt.Names(subscribers, len(subscribers))))
-						l.Flush()
-					})
-				}
-				known = append(known, ch.GetName())
-			}
-			return problem.Failf(problem.ExitNotFound, "there is no channel %q%s", args[0], command.DidYouMean("", command.Near(args[0], known)))
-		},
-	}
+			known = append(known, ch.GetName())
+		}
+		near := command.DidYouMean("", command.Near(g.Args[0], known))
+		return nil, problem.Failf(problem.ExitNotFound, "there is no channel %q%s", g.Args[0], near)
+	},
+	Args: []command.Arg{{Name: "the channel", Kind: words.Channel}},
+	Text: func(g *command.Given, w io.Writer, _ *pb.ListChannelsRequest, ch *pb.Channel) {
+		subscribers := ch.GetSubscribers()
+		l := g.NewLabels(w)
+		l.Line("channel", ch.GetName())
+		l.Line("settings", channelSettings(ch))
+		l.Line("waiting", prompt.Count(ch.GetWaiting(), "message"))
+		l.Line("subscribers", prompt.Either(len(subscribers) == 0, "none", prompt.Names(subscribers, len(subscribers))))
+		l.Flush()
+	},
 }
 
 // channelSettings says how long a channel's messages live.
@@ -165,42 +125,25 @@ func channelSettings(ch *pb.Channel) string {
 	return ttl + "; " + kept
 }
 
-func newChannelConfigureCommand(c *command.Caller) *cobra.Command {
-	var ttl, keep time.Duration
-	var requestID string
-	cmd := &cobra.Command{
-		Use:               "configure CHANNEL",
-		Short:             "Change a channel's settings (operators)",
-		Example:           `  brokerctl channel configure builds --default-ttl 30m`,
-		Args:              command.Exactly("the channel"),
-		ValidArgsFunction: c.CompleteArgs(false, words.ChannelNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := &pb.ConfigureChannelRequest{RequestId: requestID, Channel: args[0]}
-			if d := command.IfSet(cmd, "default-ttl", ttl); d != nil {
-				request.DefaultTtl = durationpb.New(*d)
-			}
-			if d := command.IfSet(cmd, "message-retention", keep); d != nil {
-				request.MessageRetention = durationpb.New(*d)
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Channels().ConfigureChannel(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			ch := answer.GetChannel()
-			return c.Show(cmd, ch, func(w io.Writer) {
-				prompt.Say(w, "%s: %s", ch.GetName(), channelSettings(ch))
-			})
-		},
-	}
-	command.DurationVar(cmd.Flags(), &ttl, "default-ttl", 0, "TTL of messages without one; 0: none")
-	command.DurationVar(cmd.Flags(), &keep, "message-retention", 0, "how long finished messages are kept; 0: without limit (new channels: as the session says)")
-	command.AddRequestID(cmd, &requestID)
-	cmd.MarkFlagsOneRequired("default-ttl", "message-retention")
-	return cmd
+var channelConfigure = command.Spec[*pb.ConfigureChannelRequest, *pb.ConfigureChannelResponse]{
+	Page: command.Page{
+		Use:     "configure CHANNEL",
+		Short:   "Change a channel's settings (operators)",
+		Example: `  brokerctl channel configure builds --default-ttl 30m`,
+	},
+	Call: command.Of((*client.Client).Channels, pb.ChannelServiceClient.ConfigureChannel),
+	Args: oneChannel,
+	Options: []command.Option{
+		{Field: "default_ttl", Zero: true, Usage: "TTL of messages without one; 0: none"},
+		{Field: "message_retention", Zero: true,
+			Usage: "how long finished messages are kept; 0: without limit (new channels: as the session says)"},
+		command.RequestID,
+	},
+	OneOf: []string{"default-ttl", "message-retention"},
+	Shown: "channel",
+	Text: func(_ *command.Given, w io.Writer, _ *pb.ConfigureChannelRequest, a *pb.ConfigureChannelResponse) {
+		prompt.Say(w, "%s: %s", a.GetChannel().GetName(), channelSettings(a.GetChannel()))
+	},
 }
 
 // ChannelView lists channels.

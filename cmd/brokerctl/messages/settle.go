@@ -3,12 +3,11 @@ package messages
 import (
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/proto"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
@@ -20,9 +19,19 @@ An ID is a claim id, a message's id or its revision; without IDs, the agent's
 only open claim is meant.`
 
 // NewAckCommand returns the command brokerctl ack.
-func NewAckCommand(c *command.Caller) *cobra.Command {
-	var requestID string
-	cmd := &cobra.Command{
+func NewAckCommand(c *command.Caller) *cobra.Command { return ack.Command(c) }
+
+// NewNackCommand returns the command brokerctl nack.
+func NewNackCommand(c *command.Caller) *cobra.Command { return nack.Command(c) }
+
+// NewExtendCommand returns the command brokerctl extend.
+func NewExtendCommand(c *command.Caller) *cobra.Command { return extend.Command(c) }
+
+// NewReleaseCommand returns the command brokerctl release.
+func NewReleaseCommand(c *command.Caller) *cobra.Command { return release.Command(c) }
+
+var ack = command.Spec[*pb.AckMessagesRequest, *pb.AckMessagesResponse]{
+	Page: command.Page{
 		Use:   "ack [ID...]",
 		Short: "Finish messages",
 		Long: `Finish messages, also ones in the agent's own mailbox that no agent claimed.
@@ -31,44 +40,19 @@ Exit code 6: the claim expired and another consumer has claimed the message.
 ` + settleLong,
 		Example: `  brokerctl --agent builder-1 ack
   brokerctl --agent builder-1 ack 4711.1`,
-		ValidArgsFunction: c.CompleteArgs(true, words.ClaimWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Messages().AckMessages(cmd.Context(), &pb.AckMessagesRequest{RequestId: requestID, Ids: args})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "acked %s", strings.Join(answer.GetAcked(), ", "))
-			})
-		},
-	}
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+	},
+	Call:    command.Of((*client.Client).Messages, pb.MessageServiceClient.AckMessages),
+	Args:    []command.Arg{{Field: "ids", Kind: claim}},
+	Options: []command.Option{command.RequestID},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.AckMessagesRequest, a *pb.AckMessagesResponse) {
+		prompt.Say(w, "acked %s", strings.Join(a.GetAcked(), ", "))
+	},
 }
 
-// nackOptions are the options of nack.
-type nackOptions struct {
-	fault     string
-	fatal     bool
-	delay     time.Duration
-	requestID string
-}
+var claim = command.Kind{Words: words.ClaimWords}
 
-// AddFlags adds the options.
-func (o *nackOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.fault, "error", "", "what failed, for the history; @FILE reads a file, - standard input")
-	f.BoolVar(&o.fatal, "fatal", false, "do not retry: make it a dead letter at once")
-	command.DurationVar(f, &o.delay, "delay", 0, "wait this long before the next attempt (default: longer after each attempt)")
-}
-
-// NewNackCommand returns the command brokerctl nack.
-func NewNackCommand(c *command.Caller) *cobra.Command {
-	o := &nackOptions{}
-	cmd := &cobra.Command{
+var nack = command.Spec[*pb.NackMessagesRequest, *pb.NackMessagesResponse]{
+	Page: command.Page{
 		Use:   "nack [ID...]",
 		Short: "Report that work on messages failed",
 		Long: `Report that work on messages failed. This counts as an attempt; the broker
@@ -77,115 +61,87 @@ letter (brokerctl dlq). Exit code 6: the claim is lost.
 ` + settleLong,
 		Example: `  brokerctl --agent builder-1 nack --error "tests fail: TestLogin"
   brokerctl --agent builder-1 nack 4711.1 --fatal --error "no such repository"`,
-		ValidArgsFunction: c.CompleteArgs(true, words.ClaimWords),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
-	}
-	o.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &o.requestID)
-	cmd.MarkFlagsMutuallyExclusive("fatal", "delay")
-	return cmd
-}
-
-func (o *nackOptions) run(c *command.Caller, cmd *cobra.Command, args []string) error {
-	fault, err := c.Text(cmd, "error", o.fault)
-	if err != nil {
-		return err
-	}
-	request := &pb.NackMessagesRequest{RequestId: o.requestID}
-	for _, id := range orOnly(args) {
-		nack := &pb.Nack{ClaimId: id, Fatal: o.fatal, Error: fault}
-		if d := command.IfSet(cmd, "delay", o.delay); d != nil {
-			nack.Delay = durationpb.New(*d)
-		}
-		request.Nacks = append(request.Nacks, nack)
-	}
-	broker, err := c.Connect(cmd.Context())
-	if err != nil {
-		return err
-	}
-	answer, err := broker.Messages().NackMessages(cmd.Context(), request)
-	if err != nil {
-		return err
-	}
-	return c.Show(cmd, answer, func(w io.Writer) {
-		for _, outcome := range answer.GetOutcomes() {
+	},
+	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.NackMessages),
+	Args: []command.Arg{{Kind: claim}},
+	Options: []command.Option{
+		{Field: "nacks.error", Kind: command.Content, Usage: "what failed, for the history; @FILE reads a file, - standard input"},
+		{Field: "nacks.fatal", Usage: "do not retry: make it a dead letter at once"},
+		{Field: "nacks.delay", Zero: true, Usage: "wait this long before the next attempt (default: longer after each attempt)"},
+		command.RequestID,
+	},
+	Apart: [][]string{{"fatal", "delay"}},
+	Prepare: func(g *command.Given, q *pb.NackMessagesRequest) error {
+		q.Nacks = forEach(g.Args, q.Nacks, func(n *pb.Nack, id string) { n.ClaimId = id })
+		return nil
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.NackMessagesRequest, a *pb.NackMessagesResponse) {
+		for _, outcome := range a.GetOutcomes() {
 			state := prompt.Enum(outcome.GetState())
 			if outcome.GetState() == pb.DeliveryState_DELIVERY_STATE_DEAD {
 				state = "now a dead letter"
 			}
-			due := prompt.Either(outcome.GetDueAt() != nil, ", again "+c.When(outcome.GetDueAt()), "")
+			due := prompt.Either(outcome.GetDueAt() != nil, ", again "+g.When(outcome.GetDueAt()), "")
 			prompt.Say(w, "nacked %s: %s%s", outcome.GetClaimId(), state, due)
 		}
-	})
+	},
 }
 
-// NewExtendCommand returns the command brokerctl extend.
-func NewExtendCommand(c *command.Caller) *cobra.Command {
-	var claimFor time.Duration
-	var requestID string
-	cmd := &cobra.Command{
+// forEach returns what the options say, if anything, once for each id, or once for the only open claim.
+func forEach[M proto.Message](ids []string, said []M, name func(M, string)) []M {
+	var none M
+	one := none.ProtoReflect().New().Interface().(M)
+	if len(said) > 0 {
+		one = said[0]
+	}
+	if len(ids) == 0 {
+		return []M{one}
+	}
+	items := make([]M, len(ids))
+	for i, id := range ids {
+		items[i] = proto.CloneOf(one)
+		name(items[i], id)
+	}
+	return items
+}
+
+var extend = command.Spec[*pb.ExtendClaimsRequest, *pb.ExtendClaimsResponse]{
+	Page: command.Page{
 		Use:   "extend [ID...]",
 		Short: "Prolong claims, counted from now",
 		Long:  "Prolong claims, counted from now. Exit code 6: the claim is lost.\n" + settleLong,
 		Example: `  brokerctl --agent builder-1 extend
   brokerctl --agent builder-1 extend 4711.1 --for 2h`,
-		ValidArgsFunction: c.CompleteArgs(true, words.ClaimWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := &pb.ExtendClaimsRequest{RequestId: requestID}
-			for _, id := range orOnly(args) {
-				request.Extensions = append(request.Extensions, &pb.Extension{ClaimId: id, ClaimFor: command.Duration(claimFor)})
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Messages().ExtendClaims(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "extended %s%s", strings.Join(answer.GetClaimIds(), ", "), prompt.Either(claimFor > 0, " by "+prompt.Duration(claimFor), ""))
-			})
-		},
-	}
-	command.DurationVar(cmd.Flags(), &claimFor, "for", 0, "how long from now on (default: as long as it was claimed for)")
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+	},
+	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ExtendClaims),
+	Args: []command.Arg{{Kind: claim}},
+	Options: []command.Option{
+		{Field: "extensions.claim_for", Name: "for", Usage: "how long from now on (default: as long as it was claimed for)"},
+		command.RequestID,
+	},
+	Prepare: func(g *command.Given, q *pb.ExtendClaimsRequest) error {
+		q.Extensions = forEach(g.Args, q.Extensions, func(e *pb.Extension, id string) { e.ClaimId = id })
+		return nil
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.ExtendClaimsRequest, a *pb.ExtendClaimsResponse) {
+		by := g.Duration("for")
+		prompt.Say(w, "extended %s%s", strings.Join(a.GetClaimIds(), ", "), prompt.Either(by > 0, " by "+prompt.Duration(by), ""))
+	},
 }
 
-// NewReleaseCommand returns the command brokerctl release.
-func NewReleaseCommand(c *command.Caller) *cobra.Command {
-	var requestID string
-	cmd := &cobra.Command{
+var release = command.Spec[*pb.ReleaseClaimsRequest, *pb.ReleaseClaimsResponse]{
+	Page: command.Page{
 		Use:   "release [ID...]",
 		Short: "Return claims without counting an attempt",
 		Long: `Return claims without counting an attempt; each message keeps its place. Exit
 code 6: the claim is lost.
 ` + settleLong,
-		Example:           `  brokerctl --agent builder-1 release 4711.1`,
-		ValidArgsFunction: c.CompleteArgs(true, words.ClaimWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Messages().ReleaseClaims(cmd.Context(), &pb.ReleaseClaimsRequest{RequestId: requestID, Ids: args})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "released %s", strings.Join(answer.GetReleased(), ", "))
-			})
-		},
-	}
-	command.AddRequestID(cmd, &requestID)
-	return cmd
-}
-
-// orOnly returns the ids, or one empty id: the only open claim.
-func orOnly(ids []string) []string {
-	if len(ids) == 0 {
-		return []string{""}
-	}
-	return ids
+		Example: `  brokerctl --agent builder-1 release 4711.1`,
+	},
+	Call:    command.Of((*client.Client).Messages, pb.MessageServiceClient.ReleaseClaims),
+	Args:    []command.Arg{{Field: "ids", Kind: claim}},
+	Options: []command.Option{command.RequestID},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.ReleaseClaimsRequest, a *pb.ReleaseClaimsResponse) {
+		prompt.Say(w, "released %s", strings.Join(a.GetReleased(), ", "))
+	},
 }

@@ -23,7 +23,7 @@ func NewThreadCommand(c *command.Caller) *cobra.Command {
 	return command.Group("thread", "List and show conversations, and note their outcome", `A thread is a conversation: a message, its replies, and all messages that were
 sent with the same --thread. ID is the thread's, or the id, revision or claim id
 of one of its messages.`, "  brokerctl thread get 4711",
-		newThreadGetCommand(c), newThreadListCommand(c), newThreadResolveCommand(c))
+		newThreadGetCommand(c), threadList.Command(c), newThreadResolveCommand(c))
 }
 
 func newThreadGetCommand(c *command.Caller) *cobra.Command {

@@ -3,8 +3,7 @@ package messages
 import (
 	"strconv"
 
-	"github.com/spf13/cobra"
-
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/table"
@@ -12,11 +11,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-func newThreadListCommand(c *command.Caller) *cobra.Command {
-	when := command.TimeRange{Since: "1d"}
-	var open bool
-	var limit int
-	cmd := &cobra.Command{
+var threadList = command.Listing[*pb.ListThreadsRequest, *pb.ListThreadsResponse, *pb.ThreadSummary]{
+	Page: command.Page{
 		Use:   "list",
 		Short: "List conversations by their newest message",
 		Long: `List the session's conversations, the one with the newest message first. TEXT is
@@ -24,33 +20,16 @@ the first message, LAST MESSAGE the newest one, and OPEN the oldest question
 without an answer.`,
 		Example: `  brokerctl thread list
   brokerctl thread list --open --since 7d`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			request := &pb.ListThreadsRequest{Open: open}
-			var err error
-			if request.FromTime, request.ToTime, err = when.Parse(c); err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			threads, err := command.Pages(limit, func(size int32, token string) ([]*pb.ThreadSummary, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Messages().ListThreads(cmd.Context(), request)
-				return page.GetThreads(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, threads, ThreadView(c))
-		},
-	}
-	cmd.Flags().BoolVar(&open, "open", false, "only conversations with an open question")
-	when.AddFlags(cmd.Flags(), "conversations with their newest message")
-	command.LimitVar(cmd.Flags(), &limit, 100)
-	return cmd
+	},
+	Call:  command.Of((*client.Client).Messages, pb.MessageServiceClient.ListThreads),
+	Items: (*pb.ListThreadsResponse).GetThreads,
+	Options: []command.Option{
+		{Field: "open", Usage: "only conversations with an open question"},
+		command.Since("from_time", "1d", "conversations with their newest message"),
+		command.Until("to_time", "conversations with their newest message"),
+	},
+	Limit: 100,
+	View:  func(g *command.Given) output.View[*pb.ThreadSummary] { return ThreadView(g.Caller) },
 }
 
 // ThreadView lists conversations. A conversation that is named after its first message is shown by

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -22,64 +23,48 @@ func NewTypeCommand(c *command.Caller) *cobra.Command {
 		`A type has one name in snake_case; TaskComplete, task.complete and task_complete
 are one type. The session settings unknown-types and invalid-payloads say what the
 broker does with other types, and with payloads that do not fit.`, "  brokerctl type get task_complete",
-		newTypeListCommand(c), newTypeGetCommand(c), newTypeValidateCommand(c), newTypeRegisterCommand(c))
+		typeList.Command(c), typeGet.Command(c), typeValidate.Command(c), typeRegister.Command(c))
 }
 
-func newTypeListCommand(c *command.Caller) *cobra.Command {
-	var request pb.ListMessageTypesRequest
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list [PREFIX]",
-		Short:             "List the types of the broker and of the session",
-		Example:           "  brokerctl type list --family task",
-		Args:              command.Between(0, "the prefix"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				request.Prefix = args[0]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			types, err := words.ListTypes(cmd.Context(), broker, &request, limit)
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, types, output.View[*pb.MessageType]{
-				Columns: []table.Column{{Name: "TYPE"}, {Name: "FAMILY"}, {Name: "TITLE", Min: 30}},
-				Row: func(t *pb.MessageType) []string {
-					return []string{t.GetName(), t.GetFamily() + prompt.Either(replacedBuiltIn(t), " (replaced)", ""), t.GetTitle()}
-				},
-				None: "no types",
-			})
-		},
-	}
-	cmd.Flags().StringVar(&request.Family, "family", "", "only types of this family; session: registered ones")
-	command.Must(cmd.RegisterFlagCompletionFunc("family", c.CompleteArgs(true, words.TypeFamilies)))
-	command.LimitVar(cmd.Flags(), &limit, 0)
-	return cmd
+var typeList = command.Listing[*pb.ListMessageTypesRequest, *pb.ListMessageTypesResponse, *pb.MessageType]{
+	Page: command.Page{
+		Use:     "list [PREFIX]",
+		Short:   "List the types of the broker and of the session",
+		Example: "  brokerctl type list --family task",
+	},
+	Call:  command.Of((*client.Client).Catalog, pb.CatalogServiceClient.ListMessageTypes),
+	Items: (*pb.ListMessageTypesResponse).GetTypes,
+	Args:  []command.Arg{{Field: "prefix", Name: "the prefix"}},
+	Options: []command.Option{
+		{Field: "family", Kind: command.Kind{Words: words.TypeFamilies},
+			Usage: "only types of this family; session: registered ones"},
+	},
+	View: func(*command.Given) output.View[*pb.MessageType] {
+		return output.View[*pb.MessageType]{
+			Columns: []table.Column{{Name: "TYPE"}, {Name: "FAMILY"}, {Name: "TITLE", Min: 30}},
+			Row: func(t *pb.MessageType) []string {
+				return []string{t.GetName(), t.GetFamily() + prompt.Either(replacedBuiltIn(t), " (replaced)", ""), t.GetTitle()}
+			},
+			None: "no types",
+		}
+	},
 }
 
-func newTypeGetCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
-		Use:               "get TYPE",
-		Short:             "Show a type with its example and schema",
-		Example:           "  brokerctl type get TaskComplete",
-		Args:              command.Exactly("the type"),
-		ValidArgsFunction: c.CompleteArgs(false, words.TypeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Catalog().GetMessageType(cmd.Context(), &pb.GetMessageTypeRequest{Name: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer.GetType(), func(w io.Writer) { showType(c, w, answer.GetType()) })
-		},
-	}
+// knownType is the name of a type with a schema.
+var knownType = command.Kind{Words: words.TypeNames}
+
+var typeGet = command.Spec[*pb.GetMessageTypeRequest, *pb.GetMessageTypeResponse]{
+	Page: command.Page{
+		Use:     "get TYPE",
+		Short:   "Show a type with its example and schema",
+		Example: "  brokerctl type get TaskComplete",
+	},
+	Call:  command.Of((*client.Client).Catalog, pb.CatalogServiceClient.GetMessageType),
+	Args:  []command.Arg{{Field: "name", Name: "the type", Kind: knownType}},
+	Shown: "type",
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetMessageTypeRequest, a *pb.GetMessageTypeResponse) {
+		showType(g.Caller, w, a.GetType())
+	},
 }
 
 // replacedBuiltIn reports whether the session has replaced the schema of a built-in type.
@@ -102,93 +87,64 @@ func showType(c *command.Caller, w io.Writer, t *pb.MessageType) {
 	l.Flush()
 }
 
-func newTypeValidateCommand(c *command.Caller) *cobra.Command {
-	var payload string
-	cmd := &cobra.Command{
-		Use:               "validate TYPE",
-		Short:             "Check a payload as a send does, without a send",
-		Long:              "validate fails if a send is refused.",
-		Example:           `  brokerctl type validate task_progress --payload @progress.json`,
-		Args:              command.Exactly("the type"),
-		ValidArgsFunction: c.CompleteArgs(false, words.TypeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := c.JSONInput(cmd, "payload", payload)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			request := &pb.ValidatePayloadRequest{Type: args[0], Payload: text}
-			answer, err := broker.Catalog().ValidatePayload(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			err = c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "%s: %s", answer.GetType(), prompt.Enum(answer.GetVerdict()))
-			})
-			if err != nil {
-				return err
-			}
-			refused := answer.GetVerdict() == pb.PayloadVerdict_PAYLOAD_VERDICT_REFUSED
-			if refused && c.ForModel() {
-				c.Warn(cmd, answer.GetMessages())
-				return problem.Failf(problem.ExitUsage, "a send of this payload is refused")
-			}
-			if refused {
-				return problem.Failf(problem.ExitUsage, "%s", strings.Join(answer.GetMessages(), "; "))
-			}
-			c.Warn(cmd, answer.GetMessages())
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&payload, "payload", "", "JSON, @FILE or -")
-	return cmd
+var typeValidate = command.Spec[*pb.ValidatePayloadRequest, *pb.ValidatePayloadResponse]{
+	Page: command.Page{
+		Use:     "validate TYPE",
+		Short:   "Check a payload as a send does, without a send",
+		Long:    "validate fails if a send is refused.",
+		Example: `  brokerctl type validate task_progress --payload @progress.json`,
+	},
+	Call:    command.Of((*client.Client).Catalog, pb.CatalogServiceClient.ValidatePayload),
+	Args:    []command.Arg{{Field: "type", Name: "the type", Kind: knownType}},
+	Options: []command.Option{{Field: "payload", Kind: command.JSON, Usage: "JSON, @FILE or -"}},
+	After:   showVerdict,
 }
 
-func newTypeRegisterCommand(c *command.Caller) *cobra.Command {
-	var request pb.RegisterMessageTypeRequest
-	var schema, example string
-	cmd := &cobra.Command{
+// showVerdict says what a send does with a payload; the error of one that is refused has the exit code.
+func showVerdict(
+	g *command.Given, _ *client.Client, _ *pb.ValidatePayloadRequest, a *pb.ValidatePayloadResponse,
+) (done bool, err error) {
+	err = g.Show(g.Cmd, a, func(w io.Writer) { prompt.Say(w, "%s: %s", a.GetType(), prompt.Enum(a.GetVerdict())) })
+	refused := a.GetVerdict() == pb.PayloadVerdict_PAYLOAD_VERDICT_REFUSED
+	switch {
+	case err != nil:
+		return true, err
+	case refused && !g.ForModel():
+		return true, problem.Failf(problem.ExitUsage, "%s", strings.Join(a.GetMessages(), "; "))
+	}
+	g.Warn(g.Cmd, a.GetMessages())
+	if refused {
+		return true, problem.Failf(problem.ExitUsage, "a send of this payload is refused")
+	}
+	return true, nil
+}
+
+var typeRegister = command.Spec[*pb.RegisterMessageTypeRequest, *pb.RegisterMessageTypeResponse]{
+	Page: command.Page{
 		Use:   "register TYPE",
 		Short: "Add a type to the session, or replace its definition",
 		Long: `Operators and agents that may send directives register types. With the name of a
 built-in type, the schema replaces the built-in one.`,
 		Example: `  brokerctl type register deploy_finished --title "A deployment is finished" \
     --schema '{"required":["host"]}'`,
-		Args:              command.Exactly("the type"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			request.Name = args[0]
-			if request.Schema, err = c.JSONInput(cmd, "schema", schema); err != nil {
-				return err
-			}
-			if request.Example, err = c.JSONInput(cmd, "example", example); err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Catalog().RegisterMessageType(cmd.Context(), &request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				t := answer.GetType()
-				prompt.Say(w, "%s %s%s, version %d", prompt.Either(answer.GetReplaced() || t.GetBuiltIn(), "replaced", "registered"),
-					prompt.Either(t.GetBuiltIn(), "the built-in type ", ""), t.GetName(), t.GetVersion())
-			})
-		},
-	}
-	f := cmd.Flags()
-	f.StringArrayVar(&request.Aliases, "alias", nil, "another name; repeatable")
-	f.StringVar(&request.Title, "title", "", "what such a message says")
-	f.StringVar(&request.Sender, "sender", "", "who sends it")
-	f.StringVar(&request.Recipient, "recipient", "", "who receives it")
-	f.StringVar(&schema, "schema", "", "JSON Schema of the payload: JSON, @FILE or -")
-	f.StringVar(&example, "example", "", "payload that fits: JSON, @FILE or -")
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+	},
+	Call: command.Of((*client.Client).Catalog, pb.CatalogServiceClient.RegisterMessageType),
+	Args: []command.Arg{{Field: "name", Name: "the type"}},
+	Options: []command.Option{
+		{Field: "aliases", Name: "alias", Usage: "another name; repeatable"},
+		{Field: "title", Usage: "what such a message says"},
+		{Field: "sender", Usage: "who sends it"},
+		{Field: "recipient", Usage: "who receives it"},
+		{Field: "schema", Kind: schemaText, Usage: "JSON Schema of the payload: JSON, @FILE or -"},
+		{Field: "example", Kind: schemaText, Usage: "payload that fits: JSON, @FILE or -"},
+		command.RequestID,
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.RegisterMessageTypeRequest, a *pb.RegisterMessageTypeResponse) {
+		t := a.GetType()
+		prompt.Say(w, "%s %s%s, version %d", prompt.Either(a.GetReplaced() || t.GetBuiltIn(), "replaced", "registered"),
+			prompt.Either(t.GetBuiltIn(), "the built-in type ", ""), t.GetName(), t.GetVersion())
+	},
 }
+
+// schemaText is JSON, or empty: none.
+var schemaText = command.Kind{Read: command.JSON.Read}

@@ -36,6 +36,18 @@ var (
 	Oldest    = Option{Field: "oldest_first", Name: "oldest", Usage: "oldest first"}
 )
 
+// Since is the option of a list for its earliest time. what says what happened then, such as "messages sent".
+func Since(field, value, what string) Option {
+	usage := "only " + what + " since this time: 2h or 1d (ago), or RFC 3339"
+	return Option{Field: field, Name: "since", Value: value, Kind: Ago, Usage: usage}
+}
+
+// Until is the option of a list for its latest time.
+func Until(field, what string) Option {
+	kind := Kind{Name: "TIME", Read: Ago.Read}
+	return Option{Field: field, Name: "until", Kind: kind, Usage: "only " + what + " before this time"}
+}
+
 // A Finder returns the words that complete what has begun.
 type Finder func(g *Given, begun string) WordList
 

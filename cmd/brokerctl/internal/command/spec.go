@@ -211,7 +211,7 @@ func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 				return err
 			}
 		}
-		items, err := l.all(g, broker, q, limit)
+		items, err := l.All(g, broker, q, limit)
 		switch {
 		case err != nil:
 			return err
@@ -223,8 +223,8 @@ func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 	return cmd
 }
 
-// all reads the pages.
-func (l Listing[Q, A, I]) all(g *Given, broker *client.Client, q Q, limit int) ([]I, error) {
+// All reads the pages of up to limit items, or with limit 0 of all.
+func (l Listing[Q, A, I]) All(g *Given, broker *client.Client, q Q, limit int) ([]I, error) {
 	size, token := newTarget(q.ProtoReflect(), "page_size", ""), newTarget(q.ProtoReflect(), "page_token", "")
 	return Pages(limit, func(n int32, next string) ([]I, string, error) {
 		size.Set(protoreflect.ValueOfInt32(n))

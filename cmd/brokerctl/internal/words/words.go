@@ -19,11 +19,15 @@ import (
 
 // Kinds of values with the words that complete them.
 var (
-	Agent   = command.Kind{Name: "AGENT", Words: AgentNames}
-	Role    = command.Kind{Name: "ROLE", Words: RoleNames}
-	Session = command.Kind{Name: "SESSION", Words: SessionNames}
-	Task    = command.Kind{Name: "TASK", Words: TaskWords()}
-	Owner   = command.Kind{Name: "TEXT", Words: Owners, Fixed: []string{"everyone"}} // an agent, role:NAME or everyone
+	Agent       = command.Kind{Name: "AGENT", Words: AgentNames}
+	Channel     = command.Kind{Name: "CHANNEL", Words: ChannelNames}
+	Mailbox     = command.Kind{Name: "MAILBOX", Words: MailboxNames}
+	MessageID   = command.Kind{Name: "ID", Words: MessageIDWords}
+	MessageType = command.Kind{Name: "TYPE", Words: messageTypes}
+	Owner       = command.Kind{Name: "TEXT", Words: Owners, Fixed: []string{"everyone"}} // an agent, role:NAME or everyone
+	Role        = command.Kind{Name: "ROLE", Words: RoleNames}
+	Session     = command.Kind{Name: "SESSION", Words: SessionNames}
+	Task        = command.Kind{Name: "TASK", Words: TaskWords()}
 )
 
 // AgentNames returns the names of the agents.
@@ -102,7 +106,7 @@ func ReceiverNames(ctx context.Context, broker *client.Client) ([]string, error)
 
 // messageTypes returns the known types with their titles, and the types of the newest messages.
 func messageTypes(ctx context.Context, broker *client.Client) ([]string, error) {
-	types, err := ListTypes(ctx, broker.As(""), &pb.ListMessageTypesRequest{}, 0)
+	types, err := listTypes(ctx, broker.As(""))
 	if err != nil {
 		return nil, err
 	}
@@ -291,20 +295,17 @@ func IsID(s string) bool {
 	return err == nil
 }
 
-// ListTypes returns up to limit types, or all if it is 0.
-func ListTypes(
-	ctx context.Context, broker *client.Client, request *pb.ListMessageTypesRequest, limit int,
-) ([]*pb.MessageType, error) {
-	return command.Pages(limit, func(size int32, token string) ([]*pb.MessageType, string, error) {
-		request.PageSize, request.PageToken = size, token
-		page, err := broker.Catalog().ListMessageTypes(ctx, request)
+// listTypes returns all types.
+func listTypes(ctx context.Context, broker *client.Client) ([]*pb.MessageType, error) {
+	return command.Pages(0, func(size int32, token string) ([]*pb.MessageType, string, error) {
+		page, err := broker.Catalog().ListMessageTypes(ctx, &pb.ListMessageTypesRequest{PageSize: size, PageToken: token})
 		return page.GetTypes(), page.GetNextPageToken(), err
 	})
 }
 
 // TypeNames returns the names of types with their titles.
 func TypeNames(ctx context.Context, broker *client.Client) ([]string, error) {
-	types, err := ListTypes(ctx, broker.As(""), &pb.ListMessageTypesRequest{}, 0)
+	types, err := listTypes(ctx, broker.As(""))
 	words := make([]string, len(types))
 	for i, t := range types {
 		words[i] = t.GetName() + "\t" + t.GetTitle()
@@ -314,7 +315,7 @@ func TypeNames(ctx context.Context, broker *client.Client) ([]string, error) {
 
 // TypeFamilies returns the families of the types, each once.
 func TypeFamilies(ctx context.Context, broker *client.Client) ([]string, error) {
-	types, err := ListTypes(ctx, broker.As(""), &pb.ListMessageTypesRequest{}, 0)
+	types, err := listTypes(ctx, broker.As(""))
 	words := make([]string, len(types))
 	for i, t := range types {
 		words[i] = t.GetFamily()
