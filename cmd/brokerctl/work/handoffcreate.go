@@ -9,13 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -51,12 +50,8 @@ type handoffLink struct {
 	Title  string `yaml:"title"`
 }
 
-func newHandoffCreateCommand(c *command.Caller) *cobra.Command {
-	var flags handoffFile
-	var file, requestID string
-	var links []string
-	var wait time.Duration
-	cmd := &cobra.Command{
+var handoffCreate = command.Spec[*pb.CreateHandoffRequest, *pb.CreateHandoffResponse]{
+	Page: command.Page{
 		Use:   "create [TO] [TITLE]",
 		Short: "Offer work to an agent or a role",
 		Long: `Offer work to an agent, or to role:NAME. The YAML file of -f has the same fields:
@@ -68,54 +63,91 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 		Example: `  brokerctl --agent architect-1 handoff create builder-1 "Login page" \
     --task t1 --transfer-task --artifact api.yaml --check "tests pass"
   brokerctl --agent architect-1 handoff create -f handoff.yaml --wait 1h`,
-		Args:              command.Between(0, "the receiver", "the title"),
-		ValidArgsFunction: c.CompleteArgs(false, words.Owners),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := readHandoff(c, cmd, file)
-			if err != nil {
-				return err
-			}
-			if err := h.add(c, cmd, flags, args, links); err != nil {
-				return err
-			}
-			request, err := h.request()
-			if err != nil {
-				return err
-			}
-			request.RequestId = requestID
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := uploadAbsent(c, cmd, broker, request); err != nil {
-				return err
-			}
-			answer, err := broker.Handoffs().CreateHandoff(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			if wait > 0 {
-				return waitForHandoff(c, cmd, broker, answer.GetHandoff().GetId(), wait, printAnswer)
-			}
-			return showHandoff(c, cmd, answer.GetHandoff(), "created")
-		},
+	},
+	Call: func(g *command.Given, broker *client.Client, q *pb.CreateHandoffRequest) (*pb.CreateHandoffResponse, error) {
+		if err := uploadAbsent(g.Caller, g.Cmd, broker, q); err != nil {
+			return nil, err
+		}
+		return broker.Handoffs().CreateHandoff(g.Cmd.Context(), q)
+	},
+	Args: []command.Arg{{Name: "the receiver", Kind: agentOrRole}, {Field: "title", Name: "the title"}},
+	Options: []command.Option{
+		{Name: "file", Short: "f", Type: "string", Kind: command.Kind{Name: "PATH[:LINE]", Files: true},
+			Usage: "the handoff as YAML; - reads standard input"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "the task that is handed over"},
+		{Field: "transfer_task", Usage: "transfer the claim of --task"},
+		{Field: "fences", Name: "fence", Comma: true, Usage: "transfer the lock or token with this fence; repeatable"},
+		{Field: "content.background", Kind: command.Content, Usage: "Markdown; @FILE reads a file, - standard input"},
+		{Field: "content.work_done", Kind: command.Content, Usage: "Markdown, likewise"},
+		{Field: "content.artifacts", Name: "artifact", Kind: command.Kind{Name: "NAME"},
+			Usage: "an artifact, NAME or NAME@VERSION, or a file to upload; repeatable"},
+		{Field: "content.context_links", Name: "link", Kind: command.Kind{Read: command.As(parseLink)},
+			Usage: "context, as state:NAMESPACE/KEY, message:ID, file:PATH or a URL; repeatable"},
+		{Field: "content.next_steps", Name: "next", Usage: "a next step; repeatable"},
+		{Field: "content.known_issues", Name: "issue", Usage: "a known issue; repeatable"},
+		{Field: "content.open_questions", Name: "question", Usage: "an open question; repeatable"},
+		{Field: "checklist", Name: "check", Usage: "an item of the acceptance checklist; repeatable"},
+		{Name: "wait", Type: "duration", Usage: "wait this long for the answer"},
+		command.RequestID,
+	},
+	Prepare: addToFile,
+	After: func(g *command.Given, broker *client.Client, _ *pb.CreateHandoffRequest, a *pb.CreateHandoffResponse) (bool, error) {
+		if wait := g.Duration("wait"); wait > 0 {
+			id, get := a.GetHandoff().GetId(), handoffGet
+			get.Text = printAnswer
+			return true, get.Await(g, broker, &pb.GetHandoffRequest{Id: id}, id, wait)
+		}
+		return false, nil
+	},
+	Shown: "handoff",
+	Text: func(g *command.Given, w io.Writer, _ *pb.CreateHandoffRequest, a *pb.CreateHandoffResponse) {
+		printOutcome(w, "created", a.GetHandoff())
+		if prompt.ForModel(w) {
+			prompt.Say(w, "Next: %s to wait for the answer", g.Command("handoff get %s --wait 30m", a.GetHandoff().GetId()))
+		}
+	},
+}
+
+// addToFile adds what the command line says to the handoff of the file.
+func addToFile(g *command.Given, q *pb.CreateHandoffRequest) error {
+	h, err := readHandoff(g.Caller, g.Cmd, g.Text("file"))
+	if err != nil {
+		return err
 	}
-	f := cmd.Flags()
-	f.StringVarP(&file, "file", "f", "", "the handoff as YAML; - reads standard input")
-	f.StringVar(&flags.TaskID, "task", "", "the task that is handed over")
-	f.BoolVar(&flags.TransferTask, "transfer-task", false, "transfer the claim of --task")
-	f.Int64SliceVar(&flags.Fences, "fence", nil, "transfer the lock or token with this fence; repeatable")
-	f.StringVar(&flags.Background, "background", "", "Markdown; @FILE reads a file, - standard input")
-	f.StringVar(&flags.WorkDone, "work-done", "", "Markdown, likewise")
-	f.StringArrayVar(&flags.Artifacts, "artifact", nil, "an artifact, NAME or NAME@VERSION, or a file to upload; repeatable")
-	f.StringArrayVar(&links, "link", nil, "context, as state:NAMESPACE/KEY, message:ID, file:PATH or a URL; repeatable")
-	f.StringArrayVar(&flags.NextSteps, "next", nil, "a next step; repeatable")
-	f.StringArrayVar(&flags.KnownIssues, "issue", nil, "a known issue; repeatable")
-	f.StringArrayVar(&flags.OpenQuestions, "question", nil, "an open question; repeatable")
-	f.StringArrayVar(&flags.Checklist, "check", nil, "an item of the acceptance checklist; repeatable")
-	command.DurationVar(f, &wait, "wait", 0, "wait this long for the answer")
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+	if len(g.Args) > 0 {
+		h.To = g.Args[0]
+	}
+	whole, err := h.request()
+	if err != nil {
+		return err
+	}
+	proto.Merge(whole, q)
+	if h.To == "" || whole.GetTitle() == "" {
+		return problem.Usagef("the receiver or the title is missing: handoff create TO TITLE, or to and title in the file of -f")
+	}
+	if whole.ToAgent, whole.ToRole, err = command.AgentOrRole(h.To); err != nil {
+		return err
+	}
+	proto.Reset(q)
+	proto.Merge(q, whole)
+	return nil
+}
+
+// parseLink reads a context link.
+func parseLink(s string) (*pb.ContextLink, error) {
+	kind, target, _ := strings.Cut(s, ":")
+	if strings.HasPrefix(target, "//") {
+		kind, target = "url", s
+	}
+	return handoffLink{Kind: kind, Target: target}.message()
+}
+
+// printAnswer says in one line how a handoff was answered.
+func printAnswer(_ *command.Given, w io.Writer, _ *pb.GetHandoffRequest, a *pb.GetHandoffResponse) {
+	h := a.GetHandoff()
+	line := h.GetId() + " " + prompt.Enum(h.GetState())
+	line += prompt.Either(h.GetSettledBy() != "", " by "+h.GetSettledBy(), "") + prompt.Either(h.GetNotes() != "", ": "+h.GetNotes(), "")
+	fmt.Fprintln(w, prompt.OneLine(line))
 }
 
 // uploadAbsent uploads the files that a handoff names as artifacts and that the broker does not have,
@@ -187,77 +219,30 @@ func readHandoff(c *command.Caller, cmd *cobra.Command, name string) (h handoffF
 	return h, nil
 }
 
-// add adds the arguments and flags of the command line.
-func (h *handoffFile) add(c *command.Caller, cmd *cobra.Command, flags handoffFile, args, links []string) error {
-	if len(args) > 0 {
-		h.To = args[0]
-	}
-	if len(args) > 1 {
-		h.Title = args[1]
-	}
-	for _, field := range []struct {
-		flag, value string
-		to          *string
-	}{{"background", flags.Background, &h.Background}, {"work-done", flags.WorkDone, &h.WorkDone}} {
-		s, err := c.Text(cmd, field.flag, field.value)
-		if err != nil {
-			return err
-		}
-		if s != "" {
-			*field.to = s
-		}
-	}
-	if flags.TaskID != "" {
-		h.TaskID = flags.TaskID
-	}
-	for _, s := range links {
-		kind, target, _ := strings.Cut(s, ":")
-		if strings.HasPrefix(target, "//") {
-			kind, target = "url", s
-		}
-		h.ContextLinks = append(h.ContextLinks, handoffLink{Kind: kind, Target: target})
-	}
-	h.TransferTask = h.TransferTask || flags.TransferTask
-	h.Fences = append(h.Fences, flags.Fences...)
-	h.Artifacts = append(h.Artifacts, flags.Artifacts...)
-	h.NextSteps = append(h.NextSteps, flags.NextSteps...)
-	h.KnownIssues = append(h.KnownIssues, flags.KnownIssues...)
-	h.OpenQuestions = append(h.OpenQuestions, flags.OpenQuestions...)
-	h.Checklist = append(h.Checklist, flags.Checklist...)
-	return nil
-}
-
-// request returns the call that creates the handoff.
+// request returns what the file says of the call that creates the handoff.
 func (h *handoffFile) request() (*pb.CreateHandoffRequest, error) {
-	if h.To == "" || h.Title == "" {
-		return nil, problem.Usagef("the receiver or the title is missing: handoff create TO TITLE, or to and title in the file of -f")
-	}
-	request := &pb.CreateHandoffRequest{
-		Title: h.Title, TaskId: h.TaskID, TransferTask: h.TransferTask, Fences: h.Fences, Checklist: h.Checklist,
-		Content: &pb.HandoffContent{
-			Background: h.Background, WorkDone: h.WorkDone, Artifacts: h.Artifacts, NextSteps: h.NextSteps, KnownIssues: h.KnownIssues,
-			OpenQuestions: h.OpenQuestions,
-		},
-	}
-	var err error
-	if request.ToAgent, request.ToRole, err = command.AgentOrRole(h.To); err != nil {
-		return nil, err
+	content := &pb.HandoffContent{
+		Background: h.Background, WorkDone: h.WorkDone, Artifacts: h.Artifacts, NextSteps: h.NextSteps,
+		KnownIssues: h.KnownIssues, OpenQuestions: h.OpenQuestions,
 	}
 	for _, l := range h.ContextLinks {
-		kind, err := linkKind(l.Kind)
+		link, err := l.message()
 		if err != nil {
 			return nil, err
 		}
-		request.Content.ContextLinks = append(request.Content.ContextLinks, &pb.ContextLink{Kind: pb.ContextLinkKind(kind), Target: l.Target, Title: l.Title})
+		content.ContextLinks = append(content.ContextLinks, link)
 	}
-	return request, nil
+	return &pb.CreateHandoffRequest{
+		Title: h.Title, TaskId: h.TaskID, TransferTask: h.TransferTask, Fences: h.Fences, Checklist: h.Checklist,
+		Content: content,
+	}, nil
 }
 
-func linkKind(name string) (protoreflect.EnumNumber, error) {
+func (l handoffLink) message() (*pb.ContextLink, error) {
 	kinds := pb.ContextLinkKind(0).Descriptor()
-	kind, err := output.ParseEnum("link", kinds, name)
+	kind, err := output.ParseEnum("link", kinds, l.Kind)
 	if err == nil && kind == 0 {
 		err = problem.Usagef("a context link has no kind: %s", strings.Join(jsonform.EnumNames(kinds), ", "))
 	}
-	return kind, err
+	return &pb.ContextLink{Kind: pb.ContextLinkKind(kind), Target: l.Target, Title: l.Title}, err
 }

@@ -16,6 +16,7 @@ type Kind struct {
 	Words    WordList                 // of the broker, that complete it
 	Find     Finder                   // in place of Words, if they depend on the command line
 	Fixed    []string                 // words that complete it
+	Files    bool                     // names of files complete it
 	Complete cobra.ShellCompDirective // how the shell completes it without words; 0: not at all
 	Read     Reader                   // nil: as the type says
 }

@@ -134,6 +134,26 @@ func (v *optionValue) Type() string { return v.kind }
 
 // Set implements pflag.Value.
 func (v *optionValue) Set(s string) (err error) {
+	texts := []string{s}
+	if v.commas && s != "" {
+		if texts, err = csv.NewReader(strings.NewReader(s)).Read(); err != nil {
+			return err
+		}
+	}
+	for _, text := range texts {
+		if err := v.check(text); err != nil {
+			return err
+		}
+	}
+	if !v.given {
+		v.texts, v.given = nil, true
+	}
+	v.texts = append(v.texts, texts...)
+	return nil
+}
+
+// check reports what is wrong with one value of the type.
+func (v *optionValue) check(s string) (err error) {
 	switch v.kind {
 	case "bool":
 		_, err = strconv.ParseBool(s)
@@ -146,14 +166,6 @@ func (v *optionValue) Set(s string) (err error) {
 	case "duration":
 		err = new(durationValue).Set(s)
 	}
-	texts := []string{s}
-	if v.commas && s != "" {
-		texts, err = csv.NewReader(strings.NewReader(s)).Read()
-	}
-	if !v.given {
-		v.texts, v.given = nil, true
-	}
-	v.texts = append(v.texts, texts...)
 	return err
 }
 
@@ -292,6 +304,8 @@ func (c *Caller) completeKind(of func(before []string) Kind) cobra.CompletionFun
 		case k.Words != nil:
 			words, directive := c.Words(cmd, k.Words)
 			return append(words, k.Fixed...), directive
+		case k.Files:
+			return nil, cobra.ShellCompDirectiveDefault
 		default:
 			return k.Fixed, cmp.Or(k.Complete, cobra.ShellCompDirectiveNoFileComp)
 		}
