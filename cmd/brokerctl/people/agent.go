@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -17,15 +17,14 @@ import (
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
 )
 
 // NewAgentCommand returns the commands of brokerctl agent.
 func NewAgentCommand(c *command.Caller) *cobra.Command {
 	return command.Group("agent", "Register, find, run and direct agents", "", "  brokerctl agent list --role builder",
-		newAgentRegisterCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c),
-		newAgentCheckpointCommand(c), newAgentDeregisterCommand(c))
+		newAgentRegisterCommand(c), agentGet.Command(c), agentList.Command(c), agentHeartbeat.Command(c),
+		agentCheckpoint.Command(c), agentDeregister.Command(c))
 }
 
 func newAgentRegisterCommand(c *command.Caller) *cobra.Command {
@@ -68,39 +67,29 @@ registrations and its failures: the broker refuses calls that name an old one.`,
 	return cmd
 }
 
-func newAgentGetCommand(c *command.Caller) *cobra.Command {
-	var full bool
-	cmd := &cobra.Command{
+var agentGet = command.Spec[*pb.GetAgentRequest, *pb.GetAgentResponse]{
+	Page: command.Page{
 		Use:   "get [NAME]",
 		Short: "Show one agent; without NAME, the calling one",
 		Example: `  brokerctl agent get builder-1
   brokerctl --agent builder-1 agent get --full -o json`,
-		Args:              command.Between(0, "the agent's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.AgentNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := &pb.GetAgentRequest{}
-			if full {
-				request.View = pb.AgentView_AGENT_VIEW_FULL
-			}
-			if len(args) > 0 {
-				request.Name = args[0]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 && broker.Identity().Agent == "" {
-				return problem.Usagef("the agent's name is missing: %s agent get NAME", c.Global.Again())
-			}
-			answer, err := broker.Agents().GetAgent(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) { PrintAgent(c, w, answer) })
-		},
-	}
-	cmd.Flags().BoolVar(&full, "full", false, "also claims, locks, tokens, queue places, open questions and checkpoints")
-	return cmd
+	},
+	Connect: func(g *command.Given) (*client.Client, error) {
+		broker, err := g.Connect(g.Cmd.Context())
+		if err == nil && len(g.Args) == 0 && broker.Identity().Agent == "" {
+			err = problem.Usagef("the agent's name is missing: %s agent get NAME", g.Global.Again())
+		}
+		return broker, err
+	},
+	Call: command.Of((*client.Client).Agents, pb.AgentServiceClient.GetAgent),
+	Args: []command.Arg{{Field: "name", Name: "the agent's name", Kind: words.Agent}},
+	Options: []command.Option{{
+		Field: "view", Name: "full", Means: int32(pb.AgentView_AGENT_VIEW_FULL),
+		Usage: "also claims, locks, tokens, queue places, open questions and checkpoints",
+	}},
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetAgentRequest, a *pb.GetAgentResponse) {
+		PrintAgent(g.Caller, w, a)
+	},
 }
 
 // PrintAgent shows all that is known of an agent.
@@ -189,78 +178,35 @@ func presence(c *command.Caller, h *pb.Harness) string {
 	return text + prompt.Either(h.GetProgram() != "", ", "+h.GetProgram(), "")
 }
 
-// agentListOptions are the options of agent list.
-type agentListOptions struct {
-	role         string
-	capabilities []string
-	status       string
-	health       string
-	pattern      string
-	roles        bool
-	limit        int
-}
-
-// AddFlags adds the options.
-func (o *agentListOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.role, "role", "", "only this role")
-	f.StringArrayVar(&o.capabilities, "capability", nil, "only agents with this capability; repeated: with all of them")
-	f.StringVar(&o.status, "status", "", "only this status: "+strings.Join(jsonform.EnumNames(pb.AgentStatus(0).Descriptor()), ", "))
-	f.StringVar(&o.health, "health", "", "only this health: "+strings.Join(jsonform.EnumNames(pb.Health(0).Descriptor()), ", "))
-	f.StringVar(&o.pattern, "pattern", "", "only names that match, with * and ?")
-	f.BoolVar(&o.roles, "roles", false, "count agents per role instead")
-	command.LimitVar(f, &o.limit, 0)
-}
-
-func newAgentListCommand(c *command.Caller) *cobra.Command {
-	o := &agentListOptions{}
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "Find agents by role, capability, status and name",
-		Example:           "  brokerctl agent list --role builder --status idle",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
-	}
-	o.AddFlags(cmd.Flags())
-	statuses := jsonform.EnumNames(pb.AgentStatus(0).Descriptor())
-	command.Must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp)))
-	healths := jsonform.EnumNames(pb.Health(0).Descriptor())
-	command.Must(cmd.RegisterFlagCompletionFunc("health", cobra.FixedCompletions(healths, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
-}
-
-func (o *agentListOptions) run(c *command.Caller, cmd *cobra.Command) error {
-	status, err := output.ParseEnum("status", pb.AgentStatus(0).Descriptor(), o.status)
-	if err != nil {
-		return err
-	}
-	health, err := output.ParseEnum("health", pb.Health(0).Descriptor(), o.health)
-	if err != nil {
-		return err
-	}
-	broker, err := c.Connect(cmd.Context())
-	if err != nil {
-		return err
-	}
-	var roles []*pb.RoleSummary
-	limit := o.limit
-	if o.roles {
-		limit = 1 // the summary counts over all pages
-	}
-	agents, err := command.Pages(limit, func(size int32, token string) ([]*pb.Agent, string, error) {
-		page, err := broker.Agents().ListAgents(cmd.Context(), &pb.ListAgentsRequest{
-			Role: o.role, Capabilities: o.capabilities, Status: pb.AgentStatus(status), Health: pb.Health(health), Pattern: o.pattern, PageSize: size, PageToken: token,
-		})
-		roles = page.GetRoles()
-		return page.GetAgents(), page.GetNextPageToken(), err
-	})
-	if err != nil {
-		return err
-	}
-	if o.roles {
-		return output.List(&c.Output, cmd, roles, RoleView())
-	}
-	return output.List(&c.Output, cmd, agents, AgentView(c))
+var agentList = command.Listing[*pb.ListAgentsRequest, *pb.ListAgentsResponse, *pb.Agent]{
+	Page: command.Page{
+		Use:     "list",
+		Short:   "Find agents by role, capability, status and name",
+		Example: "  brokerctl agent list --role builder --status idle",
+	},
+	Call:  command.Of((*client.Client).Agents, pb.AgentServiceClient.ListAgents),
+	Items: (*pb.ListAgentsResponse).GetAgents,
+	Options: []command.Option{
+		{Field: "role", Kind: words.Role, Usage: "only this role"},
+		{Field: "capabilities", Name: "capability", Kind: command.Kind{Name: "NAME"},
+			Usage: "only agents with this capability; repeated: with all of them"},
+		{Field: "status", Usage: "only this status: {}"},
+		{Field: "health", Usage: "only this health: {}"},
+		{Field: "pattern", Kind: command.Kind{Name: "PATTERN"}, Usage: "only names that match, with * and ?"},
+		{Name: "roles", Type: "bool", Usage: "count agents per role instead"},
+	},
+	Instead: func(g *command.Given, broker *client.Client, q *pb.ListAgentsRequest) (bool, error) {
+		if !g.On("roles") {
+			return false, nil
+		}
+		q.PageSize = 1 // the summary counts over all pages
+		a, err := broker.Agents().ListAgents(g.Cmd.Context(), q)
+		if err != nil {
+			return true, err
+		}
+		return true, output.List(&g.Output, g.Cmd, a.GetRoles(), RoleView())
+	},
+	View: func(g *command.Given) output.View[*pb.Agent] { return AgentView(g.Caller) },
 }
 
 // RoleView lists roles.
@@ -295,111 +241,70 @@ func AgentView(c *command.Caller) output.View[*pb.Agent] {
 	}
 }
 
-// heartbeatOptions are the options of agent heartbeat.
-type heartbeatOptions struct {
-	status    string
-	reason    string
-	activity  string
-	task      string
-	progress  float64
-	lastTool  string
-	lastFile  string
-	counters  map[string]int64
-	attention string
-}
+// calling is the argument of the commands that act as the agent that it names.
+var calling = command.Arg{Name: "the agent's name", Kind: words.Agent}
 
-// AddFlags adds the options.
-func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.status, "status", "", strings.Join(jsonform.EnumNames(pb.AgentStatus(0).Descriptor()), ", "))
-	f.StringVar(&o.reason, "reason", "", "reason for the status; a new --status without it clears the old one")
-	f.StringVar(&o.activity, "activity", "", "what the agent does, in one line")
-	f.StringVar(&o.task, "task", "", "the task that it works on")
-	f.Float64Var(&o.progress, "progress", 0, "progress, 0 to 1")
-	f.StringVar(&o.lastTool, "last-tool", "", "the tool that it used last")
-	f.StringVar(&o.lastFile, "last-file", "", "the file that it changed last")
-	f.StringVar(&o.attention, "attention", "", "mail that hooks pass to its model: "+strings.Join(jsonform.EnumNames(pb.Attention(0).Descriptor()), ", "))
-	f.StringToInt64Var(&o.counters, "count", nil, "totals since registration: turns, model_tokens, files, tool_calls, errors; repeatable")
-}
+// asNamed connects as the agent of the argument calling.
+func asNamed(g *command.Given) (*client.Client, error) { return g.ConnectAs(g.Cmd.Context(), g.Args) }
 
-func newAgentHeartbeatCommand(c *command.Caller) *cobra.Command {
-	o := &heartbeatOptions{}
-	cmd := &cobra.Command{
+var agentHeartbeat = command.Spec[*pb.HeartbeatRequest, *pb.HeartbeatResponse]{
+	Page: command.Page{
 		Use:   "heartbeat [NAME]",
 		Short: "Renew an agent's lease and report what it does",
 		Long: `Renew an agent's lease and report what it does; what is not given stays the same.
 The answer has the numbers of unread and claimable messages, the waiting
 directives and the notices.`,
-		Example:           "  brokerctl --agent builder-1 agent heartbeat --status active --progress 0.4",
-		Args:              command.Between(0, "the agent's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.AgentNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			status, err := output.ParseEnum("status", pb.AgentStatus(0).Descriptor(), o.status)
-			if err != nil {
-				return err
-			}
-			attention, err := output.ParseEnum("attention", pb.Attention(0).Descriptor(), o.attention)
-			if err != nil {
-				return err
-			}
-			counters, err := parseCounters(o.counters)
-			if err != nil {
-				return err
-			}
-			broker, err := c.ConnectAs(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Agents().Heartbeat(cmd.Context(), &pb.HeartbeatRequest{
-				Status: pb.AgentStatus(status), StatusReason: command.IfSet(cmd, "reason", o.reason), Activity: command.IfSet(cmd, "activity", o.activity),
-				TaskId: command.IfSet(cmd, "task", o.task), Progress: command.IfSet(cmd, "progress", o.progress), Counters: counters,
-				LastTool: command.IfSet(cmd, "last-tool", o.lastTool), LastFile: command.IfSet(cmd, "last-file", o.lastFile),
-				Attention: pb.Attention(attention), Notices: attention == 0, // an operator who sets it leaves the agent its notices
-			})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "%s unread, %s to claim; lease %s", prompt.UpTo1000(answer.GetUnread()), prompt.UpTo1000(answer.GetClaimable()), output.ShortOf(answer.GetLease()))
-				if d := answer.GetDirectives(); len(d) > 0 {
-					prompt.Say(w, "directives: %s; see %s", prompt.Names(d, len(d)), c.Command("next"))
-				}
-				prompt.Losses(w, answer)
-				var notices []string
-				for _, n := range answer.GetNotices() {
-					notices = append(notices, n.GetSubject())
-				}
-				prompt.Notices(w, notices)
-			})
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	return cmd
+		Example: "  brokerctl --agent builder-1 agent heartbeat --status active --progress 0.4",
+	},
+	Connect: asNamed,
+	Call:    command.Of((*client.Client).Agents, pb.AgentServiceClient.Heartbeat),
+	Args:    []command.Arg{calling},
+	Options: []command.Option{
+		{Field: "status", Usage: "{}"},
+		{Field: "status_reason", Name: "reason", Usage: "reason for the status; a new --status without it clears the old one"},
+		{Field: "activity", Usage: "what the agent does, in one line"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "the task that it works on"},
+		{Field: "progress", Usage: "progress, 0 to 1"},
+		{Field: "last_tool", Kind: command.Kind{Name: "NAME"}, Usage: "the tool that it used last"},
+		{Field: "last_file", Kind: command.Kind{Name: "PATH", Complete: cobra.ShellCompDirectiveDefault},
+			Usage: "the file that it changed last"},
+		{Field: "attention", Kind: command.Kind{Name: "TEXT"}, Usage: "mail that hooks pass to its model: {}"},
+		{Field: "counters", Name: "count", Kind: command.Kind{Name: "COUNTER=N", Read: readCounters},
+			Usage: "totals since registration: turns, model_tokens, files, tool_calls, errors; repeatable"},
+	},
+	Prepare: func(_ *command.Given, q *pb.HeartbeatRequest) error {
+		q.Notices = q.GetAttention() == 0 // an operator who sets it leaves the agent its notices
+		return nil
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.HeartbeatRequest, a *pb.HeartbeatResponse) {
+		prompt.Say(w, "%s unread, %s to claim; lease %s",
+			prompt.UpTo1000(a.GetUnread()), prompt.UpTo1000(a.GetClaimable()), output.ShortOf(a.GetLease()))
+		if d := a.GetDirectives(); len(d) > 0 {
+			prompt.Say(w, "directives: %s; see %s", prompt.Names(d, len(d)), g.Command("next"))
+		}
+		prompt.Losses(w, a)
+		var notices []string
+		for _, n := range a.GetNotices() {
+			notices = append(notices, n.GetSubject())
+		}
+		prompt.Notices(w, notices)
+	},
 }
 
-func newAgentDeregisterCommand(c *command.Caller) *cobra.Command {
-	var reason, requestID string
-	cmd := &cobra.Command{
+var agentDeregister = command.Spec[*pb.DeregisterAgentRequest, *pb.DeregisterAgentResponse]{
+	Page: command.Page{
 		Use:   "deregister [NAME]",
 		Short: "End an agent's registration",
 		Long: `End an agent's registration. Its claims return without a counted attempt, its
 subscriptions end, and the unfinished messages in its own mailbox become dead
 letters.`,
-		Example:           `  brokerctl agent deregister builder-1 --reason "done for today"`,
-		Args:              command.Between(0, "the agent's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.AgentNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.ConnectAs(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Agents().DeregisterAgent(cmd.Context(), &pb.DeregisterAgentRequest{RequestId: requestID, Reason: reason})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) { prompt.Say(w, "deregistered %s", broker.Identity().Agent) })
-		},
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+		Example: `  brokerctl agent deregister builder-1 --reason "done for today"`,
+	},
+	Connect: asNamed,
+	Call:    command.Of((*client.Client).Agents, pb.AgentServiceClient.DeregisterAgent),
+	Args:    []command.Arg{calling},
+	Options: []command.Option{{Field: "reason", Usage: "why, for the event log"}, command.RequestID},
+	Text: func(g *command.Given, w io.Writer, _ *pb.DeregisterAgentRequest, _ *pb.DeregisterAgentResponse) {
+		prompt.Say(w, "deregistered %s", g.Found.Agent.Value)
+	},
 }

@@ -3,17 +3,16 @@ package people
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
-	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/turn"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
 )
 
@@ -82,62 +81,42 @@ func counted(n *pb.Counters) string {
 	return strings.Join(parts, ", ")
 }
 
-// parseCounters reads what an agent has counted.
-func parseCounters(given map[string]int64) (*pb.Counters, error) {
-	if len(given) == 0 {
-		return nil, nil
-	}
-	counters := &pb.Counters{}
-	fields := counters.ProtoReflect().Descriptor().Fields()
-	for name, n := range given {
-		f := fields.ByName(protoreflect.Name(name))
-		if f == nil {
-			return nil, problem.Usagef("--count %q is none of turns, model_tokens, files, tool_calls, errors", name)
+// readCounters reads what an agent has counted: COUNTER=N, several with commas.
+func readCounters(g *command.Given, to command.Target, texts []string) error {
+	counters := (&pb.Counters{}).ProtoReflect()
+	for text := range strings.SplitSeq(strings.Join(texts, ","), ",") {
+		name, number, _ := strings.Cut(text, "=")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return problem.Usagef("--count: %q is not a number (see %s --help)", text, g.Cmd.CommandPath())
 		}
-		counters.ProtoReflect().Set(f, protoreflect.ValueOfInt64(n))
+		f := counters.Descriptor().Fields().ByName(protoreflect.Name(name))
+		if f == nil {
+			return problem.Usagef("--count %q is none of turns, model_tokens, files, tool_calls, errors", name)
+		}
+		counters.Set(f, protoreflect.ValueOfInt64(n))
 	}
-	return counters, nil
+	to.Set(protoreflect.ValueOfMessage(counters))
+	return nil
 }
 
-func newAgentCheckpointCommand(c *command.Caller) *cobra.Command {
-	request := &pb.SaveCheckpointRequest{}
-	var kind, data string
-	cmd := &cobra.Command{
+var agentCheckpoint = command.Spec[*pb.SaveCheckpointRequest, *pb.SaveCheckpointResponse]{
+	Page: command.Page{
 		Use:   "checkpoint [REFERENCE]",
 		Short: "Record progress, to resume after a crash",
 		Long: `Record progress, to resume after a crash; agent get --full shows the last 20
 checkpoints, newest first. REFERENCE is what the checkpoint is about, such as a
 message's id.`,
-		Example:           `  brokerctl --agent builder-1 agent checkpoint t1 --data '{"step":"tests"}'`,
-		Args:              command.Between(0, "the reference"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				request.Reference = args[0]
-			}
-			number, err := output.ParseEnum("kind", pb.CheckpointKind(0).Descriptor(), kind)
-			if err != nil {
-				return err
-			}
-			request.Kind = pb.CheckpointKind(number)
-			if request.Data, err = c.JSONInput(cmd, "data", data); err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Agents().SaveCheckpoint(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) { prompt.Say(w, "saved %d", answer.GetRevision()) })
-		},
-	}
-	kinds := jsonform.EnumNames(pb.CheckpointKind(0).Descriptor())
-	cmd.Flags().StringVar(&kind, "kind", "", strings.Join(kinds, ", ")+" (default: custom)")
-	cmd.Flags().StringVar(&data, "data", "", "any JSON; @FILE reads a file, - standard input")
-	command.AddRequestID(cmd, &request.RequestId)
-	command.Must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+		Example: `  brokerctl --agent builder-1 agent checkpoint t1 --data '{"step":"tests"}'`,
+	},
+	Call: command.Of((*client.Client).Agents, pb.AgentServiceClient.SaveCheckpoint),
+	Args: []command.Arg{{Field: "reference", Name: "the reference"}},
+	Options: []command.Option{
+		{Field: "kind", Usage: "{} (default: custom)"},
+		{Field: "data", Kind: command.JSON, Usage: "any JSON; @FILE reads a file, - standard input"},
+		command.RequestID,
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.SaveCheckpointRequest, a *pb.SaveCheckpointResponse) {
+		prompt.Say(w, "saved %d", a.GetRevision())
+	},
 }

@@ -180,7 +180,7 @@ func bindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, op
 			v.kind, v.called = typeOf(to.field), o.Kind.nameOf(to.field, o.flag())
 			switch e := to.field.Enum(); {
 			case o.Means != 0:
-				v.kind = "bool"
+				v.kind, v.called = "bool", ""
 			case kind.Read != nil:
 				v.kind = "string"
 			case e != nil:
