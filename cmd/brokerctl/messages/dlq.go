@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -25,54 +25,45 @@ import (
 func NewDLQCommand(c *command.Caller) *cobra.Command {
 	return command.Group("dlq", "List, redrive and delete dead letters", `Dead letters are messages whose last attempt failed. The broker keeps them with
 the error of each attempt.`, "  brokerctl dlq list",
-		newDLQListCommand(c), newDLQRedriveCommand(c), newDLQDeleteCommand(c))
+		dlqList.Command(c), dlqRedrive.Command(c), dlqDelete.Command(c))
 }
 
-func newDLQListCommand(c *command.Caller) *cobra.Command {
-	var limit int
-	o := &deadFilter{}
-	cmd := &cobra.Command{
+// dlqList is no listing: the first page says how many there are.
+var dlqList = command.Spec[*pb.ListDeadLettersRequest, *pb.ListDeadLettersResponse]{
+	Page: command.Page{
 		Use:   "list",
 		Short: "List dead letters, newest first, with the last error",
 		Example: `  brokerctl dlq list --mailbox role:builder
   brokerctl dlq list --error timeout --since 1h`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := o.filter(c)
-			if err != nil {
-				return err
+	},
+	Call: func(
+		g *command.Given, broker *client.Client, q *pb.ListDeadLettersRequest,
+	) (*pb.ListDeadLettersResponse, error) {
+		first := &pb.ListDeadLettersResponse{}
+		items, err := command.Pages(g.Int("limit"), func(size int32, token string) ([]*pb.InboxItem, string, error) {
+			q.PageSize, q.PageToken, q.Count = size, token, token == ""
+			page, err := broker.Messages().ListDeadLetters(g.Cmd.Context(), q)
+			if token == "" {
+				first = page
 			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			first := &pb.ListDeadLettersResponse{}
-			items, err := command.Pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
-				page, err := broker.Messages().ListDeadLetters(cmd.Context(), &pb.ListDeadLettersRequest{
-					Mailbox: o.mailbox, Filter: filter, PageSize: size, PageToken: token, Count: token == "",
-				})
-				if token == "" {
-					first = page
-				}
-				return page.GetItems(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			if err := output.List(&c.Output, cmd, items, DeadView(c)); err != nil {
-				return err
-			}
-			if n := first.GetCount(); n > int64(len(items)) && len(items) > 0 {
-				of := bounded(n, first.GetCountAtLeast(), "dead letter")
-				fmt.Fprintf(cmd.ErrOrStderr(), "the newest %d of %s\n", len(items), of)
-			}
-			return nil
-		},
-	}
-	o.AddFlags(cmd.Flags(), "only this mailbox: an agent's name, role:NAME or channel:NAME")
-	command.LimitVar(cmd.Flags(), &limit, 100)
-	return cmd
+			return page.GetItems(), page.GetNextPageToken(), err
+		})
+		return &pb.ListDeadLettersResponse{Items: items, Count: first.GetCount(), CountAtLeast: first.GetCountAtLeast()}, err
+	},
+	Options: append(deadFilter("only this mailbox: an agent's name, role:NAME or channel:NAME"),
+		command.Option{Name: "limit", Type: "int", Value: "100", Usage: "list at most this many; 0: all"}),
+	After: func(
+		g *command.Given, _ *client.Client, _ *pb.ListDeadLettersRequest, a *pb.ListDeadLettersResponse,
+	) (bool, error) {
+		if err := output.List(&g.Output, g.Cmd, a.GetItems(), DeadView(g.Caller)); err != nil {
+			return true, err
+		}
+		if shown := len(a.GetItems()); a.GetCount() > int64(shown) && shown > 0 {
+			of := bounded(a.GetCount(), a.GetCountAtLeast(), "dead letter")
+			fmt.Fprintf(g.Cmd.ErrOrStderr(), "the newest %d of %s\n", shown, of)
+		}
+		return true, nil
+	},
 }
 
 // bounded is count for a number that the broker may have ended early.
@@ -114,67 +105,51 @@ func DeadView(c *command.Caller) output.View[*pb.InboxItem] {
 	}
 }
 
-// deadFilter chooses dead letters by what they have in common.
-type deadFilter struct {
-	mailbox, failure        string
-	types, senders, holders []string
-	when                    command.TimeRange
-}
-
-// AddFlags adds the options. mailbox is the usage of --mailbox.
-func (o *deadFilter) AddFlags(f *pflag.FlagSet, mailbox string) {
-	f.StringVar(&o.mailbox, "mailbox", "", mailbox)
-	f.StringSliceVar(&o.types, "type", nil, "only this type; repeatable")
-	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; repeatable")
-	f.StringSliceVar(&o.holders, "holder", nil, "only last claimed by this agent; repeatable")
-	f.StringVar(&o.failure, "error", "", "only with this text in the last error")
-	o.when.AddFlags(f, "dead letters")
-}
-
-// filter returns the API's form; nil if no option restricts.
-func (o *deadFilter) filter(c *command.Caller) (*pb.DeadLetterFilter, error) {
-	since, until, err := o.when.Parse(c)
-	if err != nil {
-		return nil, err
+// deadFilter are the options that choose dead letters by what they have in common. mailbox is the usage of --mailbox.
+func deadFilter(mailbox string) []command.Option {
+	return []command.Option{
+		{Field: "mailbox", Kind: words.Mailbox, Usage: mailbox},
+		{Field: "filter.types", Name: "type", Kind: words.MessageType, Comma: true, Usage: "only this type; repeatable"},
+		{Field: "filter.senders", Name: "from", Kind: words.Agent, Comma: true, Usage: "only from this sender; repeatable"},
+		{Field: "filter.holders", Name: "holder", Kind: command.Kind{Name: "NAME"}, Comma: true,
+			Usage: "only last claimed by this agent; repeatable"},
+		{Field: "filter.error", Usage: "only with this text in the last error"},
+		command.Since("filter.from_time", "", "dead letters"),
+		command.Until("filter.to_time", "dead letters"),
 	}
-	f := &pb.DeadLetterFilter{
-		Types: o.types, Senders: o.senders, Holders: o.holders, Error: o.failure, FromTime: since, ToTime: until,
-	}
-	if proto.Size(f) == 0 {
-		return nil, nil
-	}
-	return f, nil
 }
 
 // deadOptions choose dead letters to change.
-type deadOptions struct {
-	deadFilter
-	all, dryRun bool
-	requestID   string
+var deadOptions = append(deadFilter("all of this mailbox; with IDs, only there"),
+	command.Option{Field: "all", Usage: "all that no other option excludes"},
+	command.Option{Field: "dry_run", Usage: "change nothing; say how many it would be"},
+	command.RequestID)
+
+// deadIDs is the argument that names dead letters to change.
+var deadIDs = []command.Arg{{Field: "ids", Kind: command.Kind{Words: words.DeadWords}}}
+
+// A deadRequest changes dead letters.
+type deadRequest interface {
+	GetRequestId() string
+	GetIds() []string
+	GetMailbox() string
+	GetFilter() *pb.DeadLetterFilter
+	GetAll() bool
 }
 
-// AddFlags adds the options.
-func (o *deadOptions) AddFlags(f *pflag.FlagSet) {
-	o.deadFilter.AddFlags(f, "all of this mailbox; with IDs, only there")
-	f.BoolVar(&o.all, "all", false, "all that no other option excludes")
-	f.BoolVar(&o.dryRun, "dry-run", false, "change nothing; say how many it would be")
-}
-
-// check requires that dead letters are chosen, in one way.
-func (o *deadOptions) check(c *command.Caller, ids []string) (*pb.DeadLetterFilter, error) {
-	filter, err := o.filter(c)
+// chosen requires that dead letters are chosen, in one way.
+func chosen(q deadRequest) error {
+	ids, filter := len(q.GetIds()) > 0, proto.Size(q.GetFilter()) > 0
 	switch {
-	case err != nil:
-		return nil, err
-	case len(ids) > 0 && (filter != nil || o.all):
-		return nil, problem.Usagef("name dead letters, or choose all that match: not both")
-	case len(ids) == 0 && o.mailbox == "" && filter == nil && !o.all:
-		return nil, problem.Usagef("name dead letters by id or revision, or a whole mailbox with --mailbox, or choose with --type, " +
+	case ids && (filter || q.GetAll()):
+		return problem.Usagef("name dead letters, or choose all that match: not both")
+	case !ids && q.GetMailbox() == "" && !filter && !q.GetAll():
+		return problem.Usagef("name dead letters by id or revision, or a whole mailbox with --mailbox, or choose with --type, " +
 			"--from, --holder, --error, --since or --all; brokerctl dlq list shows them")
-	case len(ids) == 0 && o.requestID != "":
-		return nil, problem.Usagef("--request-id goes with ids only: all that match take as many requests as they need")
+	case !ids && q.GetRequestId() != "":
+		return problem.Usagef("--request-id goes with ids only: all that match take as many requests as they need")
 	}
-	return filter, nil
+	return nil
 }
 
 // each repeats a change of at most 1,000 dead letters a call until no more match.
@@ -195,88 +170,64 @@ func printUntil(w io.Writer, until *timestamppb.Timestamp) {
 	}
 }
 
-func newDLQRedriveCommand(c *command.Caller) *cobra.Command {
-	o := &deadOptions{}
-	cmd := &cobra.Command{
+var dlqRedrive = command.Spec[*pb.RedriveDeadLettersRequest, *pb.RedriveDeadLettersResponse]{
+	Page: command.Page{
 		Use:   "redrive [ID...]",
 		Short: "Redeliver dead letters",
 		Long:  "Redeliver dead letters: the attempts start again; ids and history stay.",
 		Example: `  brokerctl dlq redrive 4711
   brokerctl dlq redrive --mailbox role:builder --dry-run
   brokerctl dlq redrive --error timeout --since 1h`,
-		ValidArgsFunction: c.CompleteArgs(true, words.DeadWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := o.check(c, args)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer := &pb.RedriveDeadLettersResponse{}
-			n, err := each(func(token string) (int32, string, error) {
-				var err error
-				answer, err = broker.Messages().RedriveDeadLetters(cmd.Context(), &pb.RedriveDeadLettersRequest{
-					RequestId: o.requestID, Ids: args, Mailbox: o.mailbox, Filter: filter, All: o.all, DryRun: o.dryRun,
-					PageToken: token,
-				})
-				return answer.GetRedriven(), answer.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			answer.Redriven = int32(n)
-			return c.Show(cmd, answer, func(w io.Writer) {
-				n := bounded(n, answer.GetAtLeast(), "dead letter")
-				prompt.Say(w, "%s %s", prompt.Either(o.dryRun, "would redrive", "redrove"), n)
-				printUntil(w, answer.GetToTime())
-			})
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &o.requestID)
-	return cmd
+	},
+	Call: func(
+		g *command.Given, broker *client.Client, q *pb.RedriveDeadLettersRequest,
+	) (a *pb.RedriveDeadLettersResponse, err error) {
+		n, err := each(func(token string) (int32, string, error) {
+			q.PageToken = token
+			a, err = broker.Messages().RedriveDeadLetters(g.Cmd.Context(), q)
+			return a.GetRedriven(), a.GetNextPageToken(), err
+		})
+		if err == nil {
+			a.Redriven = int32(n)
+		}
+		return a, err
+	},
+	Args:    deadIDs,
+	Options: deadOptions,
+	Prepare: func(_ *command.Given, q *pb.RedriveDeadLettersRequest) error { return chosen(q) },
+	Text: func(_ *command.Given, w io.Writer, q *pb.RedriveDeadLettersRequest, a *pb.RedriveDeadLettersResponse) {
+		n := bounded(int64(a.GetRedriven()), a.GetAtLeast(), "dead letter")
+		prompt.Say(w, "%s %s", prompt.Either(q.GetDryRun(), "would redrive", "redrove"), n)
+		printUntil(w, a.GetToTime())
+	},
 }
 
-func newDLQDeleteCommand(c *command.Caller) *cobra.Command {
-	o := &deadOptions{}
-	cmd := &cobra.Command{
+var dlqDelete = command.Spec[*pb.PurgeDeadLettersRequest, *pb.PurgeDeadLettersResponse]{
+	Page: command.Page{
 		Use:   "delete [ID...]",
 		Short: "Delete dead letters (operators)",
 		Example: `  brokerctl dlq delete 4711
   brokerctl dlq delete --mailbox builder-1 --dry-run`,
-		ValidArgsFunction: c.CompleteArgs(true, words.DeadWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := o.check(c, args)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer := &pb.PurgeDeadLettersResponse{}
-			n, err := each(func(token string) (int32, string, error) {
-				var err error
-				answer, err = broker.Messages().PurgeDeadLetters(cmd.Context(), &pb.PurgeDeadLettersRequest{
-					RequestId: o.requestID, Ids: args, Mailbox: o.mailbox, Filter: filter, All: o.all, DryRun: o.dryRun,
-					PageToken: token,
-				})
-				return answer.GetPurged(), answer.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			answer.Purged = int32(n)
-			return c.Show(cmd, answer, func(w io.Writer) {
-				n := bounded(n, answer.GetAtLeast(), "dead letter")
-				prompt.Say(w, "%s %s", prompt.Either(o.dryRun, "would delete", "deleted"), n)
-				printUntil(w, answer.GetToTime())
-			})
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &o.requestID)
-	return cmd
+	},
+	Call: func(
+		g *command.Given, broker *client.Client, q *pb.PurgeDeadLettersRequest,
+	) (a *pb.PurgeDeadLettersResponse, err error) {
+		n, err := each(func(token string) (int32, string, error) {
+			q.PageToken = token
+			a, err = broker.Messages().PurgeDeadLetters(g.Cmd.Context(), q)
+			return a.GetPurged(), a.GetNextPageToken(), err
+		})
+		if err == nil {
+			a.Purged = int32(n)
+		}
+		return a, err
+	},
+	Args:    deadIDs,
+	Options: deadOptions,
+	Prepare: func(_ *command.Given, q *pb.PurgeDeadLettersRequest) error { return chosen(q) },
+	Text: func(_ *command.Given, w io.Writer, q *pb.PurgeDeadLettersRequest, a *pb.PurgeDeadLettersResponse) {
+		n := bounded(int64(a.GetPurged()), a.GetAtLeast(), "dead letter")
+		prompt.Say(w, "%s %s", prompt.Either(q.GetDryRun(), "would delete", "deleted"), n)
+		printUntil(w, a.GetToTime())
+	},
 }

@@ -28,34 +28,29 @@ import (
 func NewMessageCommand(c *command.Caller) *cobra.Command {
 	return command.Group("message", "Look up, list, resend and cancel messages", "",
 		"  brokerctl message list --since 1h",
-		newMessageGetCommand(c), newMessageListCommand(c), newMessageReportCommand(c), newMessageResendCommand(c), newMessageCancelCommand(c))
+		messageGet.Command(c), newMessageListCommand(c), messageReport.Command(c), messageResend.Command(c),
+		messageCancel.Command(c))
 }
 
-func newMessageGetCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
-		Use:               "get ID",
-		Short:             "Show a message and its state for each recipient",
-		Long:              `Show which recipients received, read, claimed, finished or failed it. ID is the message's id, its revision, or a claim id.`,
-		Example:           "  brokerctl message get 4711",
-		Args:              command.Exactly("the message's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.MessageIDWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Messages().GetMessage(cmd.Context(), &pb.GetMessageRequest{Id: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				mail.Render(c, w, prompt.Rendered{Message: answer.GetMessage()})
-				output.Apart(w)
-				PrintDeliveries(c, w, answer.GetDeliveries())
-			})
-		},
-	}
+var messageGet = command.Spec[*pb.GetMessageRequest, *pb.GetMessageResponse]{
+	Page: command.Page{
+		Use:   "get ID",
+		Short: "Show a message and its state for each recipient",
+		Long: "Show which recipients received, read, claimed, finished or failed it. " +
+			"ID is the message's id, its revision, or a claim id.",
+		Example: "  brokerctl message get 4711",
+	},
+	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.GetMessage),
+	Args: oneMessage,
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetMessageRequest, a *pb.GetMessageResponse) {
+		mail.Render(g.Caller, w, prompt.Rendered{Message: a.GetMessage()})
+		output.Apart(w)
+		PrintDeliveries(g.Caller, w, a.GetDeliveries())
+	},
 }
+
+// oneMessage is the argument of the commands about a message.
+var oneMessage = []command.Arg{{Field: "id", Name: "the message's id", Kind: words.MessageID}}
 
 // PrintDeliveries lists how it stands with every recipient, and below it what went wrong.
 func PrintDeliveries(c *command.Caller, w io.Writer, deliveries []*pb.Delivery) {
@@ -242,34 +237,28 @@ func MessageView(c *command.Caller, states bool) output.View[*pb.InboxItem] {
 	return v
 }
 
-func newMessageCancelCommand(c *command.Caller) *cobra.Command {
-	var reason, requestID string
-	cmd := &cobra.Command{
+var messageCancel = command.Spec[*pb.CancelMessageRequest, *pb.CancelMessageResponse]{
+	Page: command.Page{
 		Use:   "cancel ID",
 		Short: "Cancel the copies of a message that no agent has claimed",
 		Long: `Cancel the copies of a message that no agent has claimed. Only its sender and
 operators may do so. Exit code 5: all copies are claimed or finished.`,
-		Example:           `  brokerctl --agent lead message cancel 4711 --reason "not needed any more"`,
-		Args:              command.Exactly("the message's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.MessageIDWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Messages().CancelMessage(cmd.Context(), &pb.CancelMessageRequest{RequestId: requestID, Id: args[0], Reason: reason})
-			if err != nil {
-				return err
-			}
-			if n := answer.GetKept(); answer.GetCancelled() == 0 && n > 0 {
-				return problem.Failf(problem.ExitConflict, "cancelled no copy: %s %s claimed or finished", prompt.Count(n, "copy"), prompt.Either(n == 1, "is", "are"))
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "withdrew %s; %d claimed or finished and left alone", prompt.Count(answer.GetCancelled(), "copy"), answer.GetKept())
-			})
-		},
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+		Example: `  brokerctl --agent lead message cancel 4711 --reason "not needed any more"`,
+	},
+	Call:    command.Of((*client.Client).Messages, pb.MessageServiceClient.CancelMessage),
+	Args:    oneMessage,
+	Options: []command.Option{{Field: "reason", Usage: "why, for the event log"}, command.RequestID},
+	After: func(
+		_ *command.Given, _ *client.Client, _ *pb.CancelMessageRequest, a *pb.CancelMessageResponse,
+	) (bool, error) {
+		if n := a.GetKept(); a.GetCancelled() == 0 && n > 0 {
+			return true, problem.Failf(problem.ExitConflict, "cancelled no copy: %s %s claimed or finished",
+				prompt.Count(n, "copy"), prompt.Either(n == 1, "is", "are"))
+		}
+		return false, nil
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.CancelMessageRequest, a *pb.CancelMessageResponse) {
+		copies := prompt.Count(a.GetCancelled(), "copy")
+		prompt.Say(w, "withdrew %s; %d claimed or finished and left alone", copies, a.GetKept())
+	},
 }

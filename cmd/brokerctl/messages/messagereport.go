@@ -1,48 +1,42 @@
 package messages
 
 import (
+	"context"
 	"io"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/mail"
 	"brokerd/cmd/brokerctl/internal/output"
-	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
 )
 
-func newMessageReportCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
+var messageReport = command.Spec[*pb.GetMessageRequest, *pb.GetMessageResponse]{
+	Page: command.Page{
 		Use:   "report ID",
 		Short: "Show which recipients received, read and finished a message",
 		Long: `Show which recipients received, read and finished a message, in short; message
 get shows each of them in full. message resend redelivers it to the recipients
 that have not finished it.`,
-		Example:           `  brokerctl --agent lead message report 4711`,
-		Args:              command.Exactly("the message's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.MessageIDWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Messages().GetMessage(cmd.Context(), &pb.GetMessageRequest{Id: args[0]})
-			if err != nil {
-				return err
-			}
-			r := newMessageReport(answer)
-			if format, err := c.Format(); err != nil || format == output.FormatJSON {
-				return c.ShowValue(cmd, r, "")
-			}
-			r.print(c, cmd.OutOrStdout())
-			return nil
-		},
-	}
+		Example: `  brokerctl --agent lead message report 4711`,
+	},
+	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.GetMessage),
+	Args: oneMessage,
+	After: func(
+		g *command.Given, _ *client.Client, _ *pb.GetMessageRequest, a *pb.GetMessageResponse,
+	) (bool, error) {
+		r := newMessageReport(a)
+		if format, err := g.Format(); err != nil || format == output.FormatJSON {
+			return true, g.ShowValue(g.Cmd, r, "")
+		}
+		r.print(g.Caller, g.Cmd.OutOrStdout())
+		return true, nil
+	},
 }
 
 // A MessageReport lists what each recipient did with a message: each of them is in one list.
@@ -155,9 +149,8 @@ func (r MessageReport) print(c *command.Caller, w io.Writer) {
 	}
 }
 
-func newMessageResendCommand(c *command.Caller) *cobra.Command {
-	var requestID string
-	cmd := &cobra.Command{
+var messageResend = command.Spec[*pb.ResendMessageRequest, *pb.ResendMessageResponse]{
+	Page: command.Page{
 		Use:   "resend ID [RECIPIENT...]",
 		Short: "Redeliver a message to the recipients that have not finished it",
 		Long: `Redeliver a message, as unread, to the recipients that have neither finished nor
@@ -165,27 +158,26 @@ claimed it; with RECIPIENTs (an agent's name, role:NAME or channel:NAME), only
 to these. Only its sender and operators may do so.`,
 		Example: `  brokerctl --agent lead message resend 4711
   brokerctl --agent lead message resend 4711 builder-2`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return problem.Usagef("the message's id is missing")
-			}
-			return nil
-		},
-		ValidArgsFunction: words.CompleteResend(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Messages().ResendMessage(cmd.Context(), &pb.ResendMessageRequest{RequestId: requestID, Id: args[0], Mailboxes: args[1:]})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "redelivered it to %s", prompt.Count(answer.GetResent(), "recipient"))
-			})
-		},
+	},
+	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ResendMessage),
+	Args: []command.Arg{
+		{Field: "id", Name: "the message's id", Kind: words.MessageID},
+		{Field: "mailboxes", After: func(before []string) command.Kind { return command.Kind{Words: recipientsOf(before[0])} }},
+	},
+	Options: []command.Option{command.RequestID},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.ResendMessageRequest, a *pb.ResendMessageResponse) {
+		prompt.Say(w, "redelivered it to %s", prompt.Count(a.GetResent(), "recipient"))
+	},
+}
+
+// recipientsOf completes the recipients of a message.
+func recipientsOf(id string) command.WordList {
+	return func(ctx context.Context, broker *client.Client) ([]string, error) {
+		answer, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
+		var words []string
+		for _, d := range answer.GetDeliveries() {
+			words = append(words, d.GetMailbox())
+		}
+		return words, err
 	}
-	command.AddRequestID(cmd, &requestID)
-	return cmd
 }

@@ -3,12 +3,13 @@ package messages
 import (
 	"context"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/mail"
 	"brokerd/cmd/brokerctl/internal/output"
@@ -23,87 +24,77 @@ func NewThreadCommand(c *command.Caller) *cobra.Command {
 	return command.Group("thread", "List and show conversations, and note their outcome", `A thread is a conversation: a message, its replies, and all messages that were
 sent with the same --thread. ID is the thread's, or the id, revision or claim id
 of one of its messages.`, "  brokerctl thread get 4711",
-		newThreadGetCommand(c), threadList.Command(c), newThreadResolveCommand(c))
+		threadGet.Command(c), threadList.Command(c), threadResolve.Command(c))
 }
 
-func newThreadGetCommand(c *command.Caller) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
+var threadGet = command.Spec[*pb.ListMessagesRequest, *pb.ListMessagesResponse]{
+	Page: command.Page{
 		Use:   "get ID",
 		Short: "Show a conversation: messages, participants, open questions",
 		Example: `  brokerctl thread get 4711
   brokerctl thread get login-design -o json`,
-		Args:              command.Exactly("the thread's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.ThreadWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			thread, err := threadOf(c, cmd.Context(), args[0])
-			if err != nil {
-				return err
+	},
+	Call: func(
+		g *command.Given, broker *client.Client, q *pb.ListMessagesRequest,
+	) (*pb.ListMessagesResponse, error) {
+		answer := &pb.ListMessagesResponse{}
+		var err error
+		answer.Items, err = command.Pages(g.Int("limit"), func(size int32, token string) ([]*pb.InboxItem, string, error) {
+			q.Box, q.PageSize, q.PageToken = pb.MessageBox_MESSAGE_BOX_ALL, size, token
+			page, err := broker.Messages().ListMessages(g.Cmd.Context(), q)
+			if s := page.GetThread(); s != nil {
+				answer.Thread = s
 			}
-			answer := &pb.ListMessagesResponse{}
-			answer.Items, err = command.Pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
-				page, err := c.Client.Messages().ListMessages(cmd.Context(), &pb.ListMessagesRequest{
-					Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{ThreadId: thread}, PageSize: size, PageToken: token,
-				})
-				if s := page.GetThread(); s != nil {
-					answer.Thread = s
-				}
-				answer.Revision = page.GetRevision()
-				return page.GetItems(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			if len(answer.GetItems()) == 0 {
-				return problem.Failf(problem.ExitNotFound, "no message belongs to thread %s", thread)
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				for _, item := range answer.GetItems() {
-					mail.Render(c, w, prompt.Rendered{Message: item.GetMessage()})
-					output.Apart(w)
-				}
-				c.Voice().Thread(w, answer.GetThread(), c.ShortID(answer.GetThread().GetThreadId(), answer.GetRevision()))
-			})
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "show at most this many messages; 0: all")
-	return cmd
+			answer.Revision = page.GetRevision()
+			return page.GetItems(), page.GetNextPageToken(), err
+		})
+		if err == nil && len(answer.GetItems()) == 0 {
+			err = problem.Failf(problem.ExitNotFound, "no message belongs to thread %s", q.GetFilter().GetThreadId())
+		}
+		return answer, err
+	},
+	Args: []command.Arg{{Field: "filter.thread_id", Name: "the thread's id", Kind: thread}},
+	Options: []command.Option{
+		{Name: "limit", Type: "int", Value: "100", Usage: "show at most this many messages; 0: all"},
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.ListMessagesRequest, a *pb.ListMessagesResponse) {
+		for _, item := range a.GetItems() {
+			mail.Render(g.Caller, w, prompt.Rendered{Message: item.GetMessage()})
+			output.Apart(w)
+		}
+		g.Voice().Thread(w, a.GetThread(), g.ShortID(a.GetThread().GetThreadId(), a.GetRevision()))
+	},
 }
 
-func newThreadResolveCommand(c *command.Caller) *cobra.Command {
-	var requestID string
-	cmd := &cobra.Command{
+var threadResolve = command.Spec[*pb.ResolveThreadRequest, *pb.ResolveThreadResponse]{
+	Page: command.Page{
 		Use:   "resolve ID OUTCOME...",
 		Short: "Note the outcome of a conversation and settle its open questions",
 		Long: `Note the outcome of a conversation and settle its open questions. Operators may
 do so, and agents that sent or received one of its messages. A second call
 replaces the outcome.`,
 		Example: `  brokerctl --agent lead thread resolve 4711 "We use the branch login"`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return problem.Usagef("%s is missing", []string{"the thread's id", "the outcome"}[len(args)])
-			}
-			return nil
-		},
-		ValidArgsFunction: c.CompleteArgs(false, words.ThreadWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			thread, err := threadOf(c, cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			answer, err := c.Client.Messages().ResolveThread(cmd.Context(), &pb.ResolveThreadRequest{
-				RequestId: requestID, ThreadId: thread, Outcome: strings.Join(args[1:], " "),
-			})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "resolved thread %s; %s settled", prompt.Clean(args[0]), prompt.Count(answer.GetSettled(), "open question"))
-			})
-		},
-	}
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+	},
+	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ResolveThread),
+	Args: []command.Arg{
+		{Field: "thread_id", Name: "the thread's id", Kind: thread},
+		{Field: "outcome", Name: "the outcome", Kind: command.Joined},
+	},
+	Options: []command.Option{command.RequestID},
+	Text: func(g *command.Given, w io.Writer, _ *pb.ResolveThreadRequest, a *pb.ResolveThreadResponse) {
+		settled := prompt.Count(a.GetSettled(), "open question")
+		prompt.Say(w, "resolved thread %s; %s settled", prompt.Clean(g.Args[0]), settled)
+	},
+}
+
+// thread is a thread that is named by itself or by one of its messages.
+var thread = command.Kind{
+	Words: words.ThreadWords,
+	Read: func(g *command.Given, to command.Target, texts []string) error {
+		id, err := threadOf(g.Caller, g.Cmd.Context(), texts[0])
+		to.Set(protoreflect.ValueOfString(id))
+		return err
+	},
 }
 
 // threadOf connects, and returns the thread that is meant: that of the message, if id is a revision or a claim id. Another

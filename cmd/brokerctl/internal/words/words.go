@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -223,23 +222,6 @@ func DecisionWords(kind pb.DecisionKind) command.WordList {
 			words = append(words, scopeOrID(d)+"\t"+prompt.OneLine(prompt.DecisionLine(d)))
 		}
 		return words, err
-	}
-}
-
-// CompleteResend completes a message and then its recipients.
-func CompleteResend(c *command.Caller) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return c.Words(cmd, MessageIDWords)
-		}
-		return c.Words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-			answer, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: args[0]})
-			var words []string
-			for _, d := range answer.GetDeliveries() {
-				words = append(words, d.GetMailbox())
-			}
-			return words, err
-		})
 	}
 }
 
