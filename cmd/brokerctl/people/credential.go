@@ -29,7 +29,7 @@ BROKERD_CREDENTIAL_FILE names, or a client certificate.`
 // NewCredentialCommand returns the commands of brokerctl credential.
 func NewCredentialCommand(c *command.Caller) *cobra.Command {
 	return command.Group("credential", "Issue and revoke credentials and certificates", credentialLong, "  brokerctl credential list",
-		newCredentialIssueCommand(c), newCredentialListCommand(c), newCredentialRevokeCommand(c))
+		newCredentialIssueCommand(c), credentialList.Command(c), credentialRevoke.Command(c))
 }
 
 // credentialIssueOptions are the options of credential issue.
@@ -182,42 +182,29 @@ func (o *credentialIssueOptions) call(ctx context.Context, broker *client.Client
 		"if it is lost, run brokerctl credential revoke %[1]s and issue another one", id)
 }
 
-func newCredentialListCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ListCredentialsRequest{}
-	var all bool
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List credentials with their last use (operators)",
-		Long:              "List the active credentials of all sessions, or with --all those of the last 30\ndays that have ended too.",
-		Example:           "  brokerctl credential list --all",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if !all {
-				request.States = []pb.CredentialState{pb.CredentialState_CREDENTIAL_STATE_ACTIVE}
-			}
-			found, err := command.Pages(limit, func(size int32, token string) ([]*pb.Credential, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Credentials().ListCredentials(cmd.Context(), request)
-				return page.GetCredentials(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, found, credentialView(c))
-		},
-	}
-	cmd.Flags().BoolVar(&all, "all", false, "ended ones too")
-	command.LimitVar(cmd.Flags(), &limit, 0)
-	return cmd
+var credentialList = command.Listing[*pb.ListCredentialsRequest, *pb.ListCredentialsResponse, *pb.Credential]{
+	Page: command.Page{
+		Use:   "list",
+		Short: "List credentials with their last use (operators)",
+		Long: `List the active credentials of all sessions, or with --all those of the last 30
+days that have ended too.`,
+		Example: "  brokerctl credential list --all",
+	},
+	Call:    command.Of((*client.Client).Credentials, pb.CredentialServiceClient.ListCredentials),
+	Items:   (*pb.ListCredentialsResponse).GetCredentials,
+	Options: []command.Option{{Name: "all", Type: "bool", Usage: "ended ones too"}},
+	Prepare: func(g *command.Given, q *pb.ListCredentialsRequest) error {
+		if !g.On("all") {
+			q.States = activeCredentials
+		}
+		return nil
+	},
+	View: credentialView,
 }
 
-func credentialView(c *command.Caller) output.View[*pb.Credential] {
+var activeCredentials = []pb.CredentialState{pb.CredentialState_CREDENTIAL_STATE_ACTIVE}
+
+func credentialView(g *command.Given) output.View[*pb.Credential] {
 	return output.View[*pb.Credential]{
 		Columns: []table.Column{
 			{Name: "ID"}, {Name: "FOR", Min: 16}, {Name: "ROLE", Rank: 3}, {Name: "STATE", State: true}, {Name: "EXPIRES"}, {Name: "LAST USED", Rank: 1},
@@ -225,8 +212,8 @@ func credentialView(c *command.Caller) output.View[*pb.Credential] {
 		},
 		Row: func(x *pb.Credential) []string {
 			return []string{
-				x.GetId(), credentialHolder(x), x.GetRole(), prompt.Enum(x.GetState()), c.When(x.GetExpiresAt()), c.When(x.GetLastUsedAt()), x.GetLastUsedFrom(),
-				c.When(x.GetIssuedAt()), x.GetDescription(),
+				x.GetId(), credentialHolder(x), x.GetRole(), prompt.Enum(x.GetState()), g.When(x.GetExpiresAt()), g.When(x.GetLastUsedAt()), x.GetLastUsedFrom(),
+				g.When(x.GetIssuedAt()), x.GetDescription(),
 			}
 		},
 		None: "no credentials",
@@ -245,39 +232,27 @@ func credentialHolder(x *pb.Credential) string {
 	return text
 }
 
-func newCredentialRevokeCommand(c *command.Caller) *cobra.Command {
-	request := &pb.RevokeCredentialRequest{}
-	cmd := &cobra.Command{
-		Use:               "revoke ID",
-		Short:             "End a credential and its streams (operators)",
-		Example:           `  brokerctl credential revoke c-4711 --reason "laptop lost"`,
-		Args:              command.Exactly("the credential's id"),
-		ValidArgsFunction: c.CompleteArgs(false, credentialWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id = args[0]
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Credentials().RevokeCredential(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer.GetCredential(), func(w io.Writer) {
-				ended := answer.GetCredential()
-				prompt.Say(w, "%s for %s: %s %s", prompt.Clean(ended.GetId()), credentialHolder(ended), prompt.Enum(ended.GetState()), c.When(ended.GetEndedAt()))
-			})
-		},
-	}
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "text for clients that present it")
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+var credentialRevoke = command.Spec[*pb.RevokeCredentialRequest, *pb.RevokeCredentialResponse]{
+	Page: command.Page{
+		Use:     "revoke ID",
+		Short:   "End a credential and its streams (operators)",
+		Example: `  brokerctl credential revoke c-4711 --reason "laptop lost"`,
+	},
+	Call:    command.Of((*client.Client).Credentials, pb.CredentialServiceClient.RevokeCredential),
+	Args:    []command.Arg{{Field: "id", Name: "the credential's id", Kind: command.Kind{Words: credentialWords}}},
+	Options: []command.Option{{Field: "reason", Usage: "text for clients that present it"}, command.RequestID},
+	Shown:   "credential",
+	Text: func(g *command.Given, w io.Writer, _ *pb.RevokeCredentialRequest, a *pb.RevokeCredentialResponse) {
+		ended := a.GetCredential()
+		prompt.Say(w, "%s for %s: %s %s",
+			prompt.Clean(ended.GetId()), credentialHolder(ended), prompt.Enum(ended.GetState()), g.When(ended.GetEndedAt()))
+	},
 }
 
 // credentialWords returns the ids of the active credentials.
 func credentialWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Credentials().ListCredentials(ctx,
-		&pb.ListCredentialsRequest{States: []pb.CredentialState{pb.CredentialState_CREDENTIAL_STATE_ACTIVE}, PageSize: command.MaxPage})
+		&pb.ListCredentialsRequest{States: activeCredentials, PageSize: command.MaxPage})
 	var words []string
 	for _, x := range page.GetCredentials() {
 		words = append(words, x.GetId()+"\t"+credentialHolder(x))
