@@ -28,7 +28,8 @@ and, until an agent acknowledges it, one role of escalate_to after the other.`
 // NewBlockerCommand returns the commands of brokerctl blocker.
 func NewBlockerCommand(c *command.Caller) *cobra.Command {
 	return command.Group("blocker", "Report obstacles and resolve them", blockerLong, "  brokerctl blocker list",
-		blockerRaise.Command(c), blockerAck.Command(c), blockerResolve.Command(c), blockerGet.Command(c), blockerList.Command(c))
+		blockerRaise.Command(c), blockerAck.Command(c), blockerResolve.Command(c), blockerGet.Command(c),
+		blockerList.Command(c))
 }
 
 var blockerRaise = command.Spec[*pb.RaiseBlockerRequest, *pb.RaiseBlockerResponse]{
@@ -155,8 +156,8 @@ var blockerGet = command.Spec[*pb.GetBlockerRequest, *pb.GetBlockerResponse]{
 			if resolved {
 				return nil
 			}
-			return problem.Failf(problem.ExitNothing, "blocker %s is not resolved after %s", prompt.Clean(a.GetBlocker().GetId()),
-				prompt.Duration(wait))
+			return problem.Failf(problem.ExitNothing, "blocker %s is not resolved after %s",
+				prompt.Clean(a.GetBlocker().GetId()), prompt.Duration(wait))
 		},
 	},
 }

@@ -123,7 +123,8 @@ func addToFile(g *command.Given, q *pb.CreateHandoffRequest) error {
 	}
 	proto.Merge(whole, q)
 	if h.To == "" || whole.GetTitle() == "" {
-		return problem.Usagef("the receiver or the title is missing: handoff create TO TITLE, or to and title in the file of -f")
+		return problem.Usagef("the receiver or the title is missing: " +
+			"handoff create TO TITLE, or to and title in the file of -f")
 	}
 	if whole.ToAgent, whole.ToRole, err = command.AgentOrRole(h.To); err != nil {
 		return err
@@ -146,7 +147,8 @@ func parseLink(s string) (*pb.ContextLink, error) {
 func printAnswer(_ *command.Given, w io.Writer, _ *pb.GetHandoffRequest, a *pb.GetHandoffResponse) {
 	h := a.GetHandoff()
 	line := h.GetId() + " " + prompt.Enum(h.GetState())
-	line += prompt.Either(h.GetSettledBy() != "", " by "+h.GetSettledBy(), "") + prompt.Either(h.GetNotes() != "", ": "+h.GetNotes(), "")
+	line += prompt.Either(h.GetSettledBy() != "", " by "+h.GetSettledBy(), "")
+	line += prompt.Either(h.GetNotes() != "", ": "+h.GetNotes(), "")
 	fmt.Fprintln(w, prompt.OneLine(line))
 }
 

@@ -29,11 +29,12 @@ continue), done, failed (after the last attempt), cancelled.`
 func NewTaskCommand(c *command.Caller) *cobra.Command {
 	return command.Group("task", "Plan work as tasks with dependencies, claim and finish them", taskLong,
 		"  brokerctl --agent builder-1 task claim --wait 90s -o prompt",
-		newTaskCreateCommand(c), newTaskClaimCommand(c), newTaskUpdateCommand(c), newTaskBlockCommand(c),
-		newTaskUnblockCommand(c), newTaskCompleteCommand(c), newTaskFailCommand(c), newTaskReleaseCommand(c),
-		newTaskCancelCommand(c), newTaskRetryCommand(c), newTaskGetCommand(c), newTaskListCommand(c),
-		newTaskWaitCommand(c))
+		newTaskCreateCommand(c), taskClaim.Command(c), taskUpdate.Command(c), taskBlock.Command(c),
+		taskUnblock.Command(c), taskComplete.Command(c), taskFail.Command(c), taskRelease.Command(c),
+		taskCancel.Command(c), taskRetry.Command(c), taskGet.Command(c), taskList.Command(c), taskWait.Command(c))
 }
+
+var unfinishedTask = command.Kind{Name: "TASK", Words: words.TaskWords(words.Unfinished...)}
 
 // heldTaskWords returns the ids of the tasks that the agent holds.
 func heldTaskWords(ctx context.Context, broker *client.Client) ([]string, error) {
@@ -52,14 +53,17 @@ func heldTasks(ctx context.Context, broker *client.Client) ([]*pb.Task, error) {
 	})
 }
 
-// heldTask returns the id in the arguments or, without one, that of the only task which the agent
-// holds.
-func heldTask(ctx context.Context, broker *client.Client, args []string) (string, error) {
-	agent := broker.Identity().Agent
-	if len(args) > 0 || agent == "" {
-		return strings.Join(args, ""), nil // the broker refuses an empty id
+// heldTask returns the id of the only task which the agent holds.
+func heldTask(g *command.Given) (string, error) {
+	broker, err := g.Connect(g.Cmd.Context())
+	if err != nil {
+		return "", err
 	}
-	tasks, err := heldTasks(ctx, broker)
+	agent := broker.Identity().Agent
+	if agent == "" {
+		return "", nil // the broker refuses an empty id
+	}
+	tasks, err := heldTasks(g.Cmd.Context(), broker)
 	if err != nil {
 		return "", err
 	}
@@ -76,34 +80,22 @@ func heldTask(ctx context.Context, broker *client.Client, args []string) (string
 	return "", problem.Usagef("agent %q holds %d tasks; name one of %s", agent, len(ids), prompt.Names(ids, len(ids)))
 }
 
-func newTaskGetCommand(c *command.Caller) *cobra.Command {
-	request := &pb.GetTaskRequest{}
-	var full bool
-	cmd := &cobra.Command{
+var taskGet = command.Spec[*pb.GetTaskRequest, *pb.GetTaskResponse]{
+	Page: command.Page{
 		Use:   "get ID",
 		Short: "Show a task",
 		Example: `  brokerctl task get login-api
   brokerctl task get login-api --full -o json`,
-		Args:              command.Exactly("the task's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.TaskWords()),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id = args[0]
-			if full {
-				request.View = pb.TaskView_TASK_VIEW_FULL
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Tasks().GetTask(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) { PrintTask(c, w, answer) })
-		},
-	}
-	cmd.Flags().BoolVar(&full, "full", false, "also failed attempts, dependents, subtasks, and what carries its id")
-	return cmd
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.GetTask),
+	Args: []command.Arg{{Field: "id", Name: "the task's id", Kind: words.Task}},
+	Options: []command.Option{
+		{Field: "view", Name: "full", Means: int32(pb.TaskView_TASK_VIEW_FULL),
+			Usage: "also failed attempts, dependents, subtasks, and what carries its id"},
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetTaskRequest, a *pb.GetTaskResponse) {
+		PrintTask(g.Caller, w, a)
+	},
 }
 
 // PrintTask shows all that is known of a task.

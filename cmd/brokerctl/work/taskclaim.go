@@ -3,12 +3,8 @@ package work
 import (
 	"fmt"
 	"io"
-	"strings"
-	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -16,24 +12,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// taskClaimOptions are the options of task claim.
-type taskClaimOptions struct {
-	labels    []string
-	wait      time.Duration
-	further   bool
-	requestID string
-}
-
-// AddFlags adds the options.
-func (o *taskClaimOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.labels, "label", nil, "only a task with this label; repeatable")
-	command.DurationVar(f, &o.wait, "wait", 0, "if there is none, wait up to this long, 1h at most")
-	f.BoolVar(&o.further, "further", false, "claim a further task, also if the agent holds one")
-}
-
-func newTaskClaimCommand(c *command.Caller) *cobra.Command {
-	o := &taskClaimOptions{}
-	cmd := &cobra.Command{
+var taskClaim = command.Spec[*pb.ClaimTaskRequest, *pb.ClaimTaskResponse]{
+	Page: command.Page{
 		Use:   "claim [ID]",
 		Short: "Claim a task to work on, the most urgent first",
 		Long: `Claim a task to work on: the given one, or the most urgent that the agent may
@@ -45,47 +25,40 @@ Exit code 4: there is none, none came within --wait, or the agent is halted. Exi
 task cannot be claimed; the error says why.`,
 		Example: `  brokerctl --agent builder-1 task claim --wait 90s -o prompt
   brokerctl --agent builder-1 task claim login-api`,
-		Args:              command.Between(0, "the task's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.TaskWords(pb.TaskState_TASK_STATE_READY)),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
-	}
-	o.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &o.requestID)
-	return cmd
-}
-
-func (o *taskClaimOptions) run(c *command.Caller, cmd *cobra.Command, args []string) error {
-	labels, err := command.ParseLabels(o.labels)
-	if err != nil {
-		return err
-	}
-	request := &pb.ClaimTaskRequest{
-		RequestId: o.requestID, Id: strings.Join(args, ""), Labels: labels, Wait: command.Duration(o.wait),
-		Resume: len(args) == 0 && !o.further,
-	}
-	broker, err := c.Connect(cmd.Context())
-	if err != nil {
-		return err
-	}
-	done := c.Progress(o.wait, "a task")
-	answer, err := broker.Tasks().ClaimTask(cmd.Context(), request)
-	done()
-	if err != nil {
-		return err
-	}
-	if answer.GetTask() == nil {
-		return problem.Failf(problem.ExitNothing, "%s", c.Voice().WhyNoTask(answer, prompt.Either(o.wait > 0, prompt.Duration(o.wait), "")))
-	}
-	if answer.GetResumed() {
-		inbox, err := broker.Messages().GetInboxSummary(cmd.Context(), &pb.GetInboxSummaryRequest{})
-		if err != nil {
-			return err
+	},
+	Call: command.Awaiting("a task", command.Of((*client.Client).Tasks, pb.TaskServiceClient.ClaimTask)),
+	Args: []command.Arg{
+		{Field: "id", Name: "the task's id", Kind: command.Kind{Words: words.TaskWords(pb.TaskState_TASK_STATE_READY)}},
+	},
+	Options: []command.Option{
+		{Field: "labels", Name: "label", Usage: "only a task with this label; repeatable"},
+		{Field: "wait", Usage: "if there is none, wait up to this long, 1h at most"},
+		{Name: "further", Type: "bool", Usage: "claim a further task, also if the agent holds one"},
+		command.RequestID,
+	},
+	Prepare: func(g *command.Given, q *pb.ClaimTaskRequest) error {
+		q.Resume = q.GetId() == "" && !g.On("further")
+		return nil
+	},
+	After: func(g *command.Given, broker *client.Client, _ *pb.ClaimTaskRequest, a *pb.ClaimTaskResponse) (bool, error) {
+		if a.GetTask() == nil {
+			wait := g.Duration("wait")
+			why := g.Voice().WhyNoTask(a, prompt.Either(wait > 0, prompt.Duration(wait), ""))
+			return true, problem.Failf(problem.ExitNothing, "%s", why)
 		}
-		if inbox.GetHalted() {
-			return problem.Failf(problem.ExitNothing, "the agent is halted until a resume; it still holds task %s", answer.GetTask().GetId())
+		if !a.GetResumed() {
+			return false, nil
 		}
-	}
-	return c.Show(cmd, answer, func(w io.Writer) { printClaimedTask(c, w, answer) })
+		inbox, err := broker.Messages().GetInboxSummary(g.Cmd.Context(), &pb.GetInboxSummaryRequest{})
+		if err == nil && inbox.GetHalted() {
+			err = problem.Failf(problem.ExitNothing, "the agent is halted until a resume; it still holds task %s",
+				a.GetTask().GetId())
+		}
+		return false, err
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.ClaimTaskRequest, a *pb.ClaimTaskResponse) {
+		printClaimedTask(g.Caller, w, a)
+	},
 }
 
 // printClaimedTask writes a claimed task with the commands that settle it.

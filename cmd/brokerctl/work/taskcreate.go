@@ -2,13 +2,12 @@ package work
 
 import (
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -30,99 +29,73 @@ on tasks of the same file. The file has a list of tasks with the keys of the fla
 More keys: assignee, capabilities, labels, parent, max_attempts, stale_after,
 artifacts. With -f -, brokerctl reads standard input.`
 
-// taskCreateOptions are the options of task create.
-type taskCreateOptions struct {
-	file        string
-	description string
-	labels      []string
-	priority    string
-	staleAfter  time.Duration
-}
-
-// AddFlags adds the options.
-func (o *taskCreateOptions) AddFlags(f *pflag.FlagSet, t *pb.NewTask) {
-	f.StringVarP(&o.file, "file", "f", "", "create the tasks of this file")
-	f.StringVar(&t.Id, "id", "", "id of the task (default: the broker assigns one)")
-	f.StringVar(&o.description, "description", "", "what is to be done; @FILE reads a file, - standard input")
-	f.StringVar(&t.Role, "role", "", "only agents of this role may claim it")
-	f.StringVar(&t.Assignee, "assignee", "", "only this agent may claim it, and gets a message when it is ready")
-	f.StringArrayVar(&t.Capabilities, "capability", nil, "only agents with this capability may claim it; repeatable")
-	f.StringSliceVar(&t.DependsOn, "depends-on", nil, "a task that must be done first; repeatable")
-	f.StringVar(&t.Parent, "parent", "", "the task of which it is a part")
-	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
-	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
-	f.Int32Var(&t.MaxAttempts, "max-attempts", 0, "failed attempts until it is failed, 1 to 100 (default: 3)")
-	command.DurationVar(f, &o.staleAfter, "stale-after", 0,
-		"release it when its holder reports nothing for this long; 0: never (default: the session's, 2h)")
-	f.StringArrayVar(&t.Artifacts, "artifact", nil, "an artifact that it needs; repeatable")
-}
-
+// newTaskCreateCommand is a function because its call needs the plan that was read before: an error
+// names the place in it.
 func newTaskCreateCommand(c *command.Caller) *cobra.Command {
-	o := &taskCreateOptions{}
-	task := &pb.NewTask{}
-	request := &pb.CreateTasksRequest{}
-	cmd := &cobra.Command{
-		Use:   "create [TITLE]",
-		Short: "Create a task, or those of a file",
-		Long:  taskCreateLong,
-		Example: `  brokerctl --agent lead task create "Write the API" --depends-on schema
+	var p plan
+	return command.Spec[*pb.CreateTasksRequest, *pb.CreateTasksResponse]{
+		Page: command.Page{
+			Use:   "create [TITLE]",
+			Short: "Create a task, or those of a file",
+			Long:  taskCreateLong,
+			Example: `  brokerctl --agent lead task create "Write the API" --depends-on schema
   brokerctl --agent lead task create -f plan.yaml`,
-		Args:              command.Between(0, "the title"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			var p plan
-			if o.file == "" {
-				err = o.describe(c, cmd, task, args)
-				request.Tasks = []*pb.NewTask{task}
-			} else {
-				p, err = readPlan(c, cmd, o.file)
-				request.Tasks = p.tasks
-			}
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Tasks().CreateTasks(cmd.Context(), request)
-			if err != nil {
-				return p.locate(err)
-			}
-			c.Warn(cmd, answer.GetWarnings())
-			return c.Show(cmd, answer, func(w io.Writer) {
-				for _, b := range answer.GetTasks() {
-					prompt.Say(w, "created %s, %s", prompt.OneLine(b.GetId()), prompt.Enum(b.GetState()))
-				}
-			})
 		},
-	}
-	o.AddFlags(cmd.Flags(), task)
-	command.AddRequestID(cmd, &request.RequestId)
-	plans := cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt)
-	command.Must(cmd.RegisterFlagCompletionFunc("file", plans))
-	for _, flag := range []string{"id", "description", "role", "assignee", "capability", "depends-on", "parent",
-		"priority", "label", "max-attempts", "stale-after", "artifact"} {
-		cmd.MarkFlagsMutuallyExclusive("file", flag)
-	}
-	return cmd
+		Call: func(g *command.Given, broker *client.Client, q *pb.CreateTasksRequest) (*pb.CreateTasksResponse, error) {
+			a, err := broker.Tasks().CreateTasks(g.Cmd.Context(), q)
+			return a, p.locate(err)
+		},
+		Args: []command.Arg{{Field: "tasks.title", Name: "the title"}},
+		Options: []command.Option{
+			{Name: "file", Short: "f", Type: "string", Kind: planFile, Usage: "create the tasks of this file"},
+			{Field: "tasks.id", Kind: command.Kind{Name: "ID"},
+				Usage: "id of the task (default: the broker assigns one)"},
+			{Field: "tasks.description", Kind: command.Content,
+				Usage: "what is to be done; @FILE reads a file, - standard input"},
+			{Field: "tasks.role", Kind: words.Role, Usage: "only agents of this role may claim it"},
+			{Field: "tasks.assignee", Kind: words.Agent,
+				Usage: "only this agent may claim it, and gets a message when it is ready"},
+			{Field: "tasks.capabilities", Name: "capability", Kind: command.Kind{Name: "NAME"},
+				Usage: "only agents with this capability may claim it; repeatable"},
+			{Field: "tasks.depends_on", Kind: unfinishedTask, Comma: true,
+				Usage: "a task that must be done first; repeatable"},
+			{Field: "tasks.parent", Kind: unfinishedTask, Usage: "the task of which it is a part"},
+			{Field: "tasks.priority", Kind: command.Priority,
+				Usage: "1 to 10, or low (3), normal (5), high (7), critical (10)"},
+			{Field: "tasks.labels", Name: "label", Usage: "a label; repeatable"},
+			{Field: "tasks.max_attempts", Usage: "failed attempts until it is failed, 1 to 100 (default: 3)"},
+			{Field: "tasks.stale_after", Zero: true,
+				Usage: "release it when its holder reports nothing for this long; 0: never (default: the session's, 2h)"},
+			{Field: "tasks.artifacts", Name: "artifact", Kind: command.Kind{Name: "NAME"},
+				Usage: "an artifact that it needs; repeatable"},
+			command.RequestID,
+		},
+		Apart: [][]string{
+			{"file", "id"}, {"file", "description"}, {"file", "role"}, {"file", "assignee"}, {"file", "capability"},
+			{"file", "depends-on"}, {"file", "parent"}, {"file", "priority"}, {"file", "label"},
+			{"file", "max-attempts"}, {"file", "stale-after"}, {"file", "artifact"},
+		},
+		Prepare: func(g *command.Given, q *pb.CreateTasksRequest) (err error) {
+			file := g.Text("file")
+			if file == "" {
+				return command.Exactly("the title")(g.Cmd, g.Args)
+			}
+			p, err = readPlan(g.Caller, g.Cmd, file)
+			q.Tasks = p.tasks
+			return err
+		},
+		Text: func(g *command.Given, w io.Writer, _ *pb.CreateTasksRequest, a *pb.CreateTasksResponse) {
+			for _, b := range a.GetTasks() {
+				prompt.Say(w, "created %s, %s", prompt.OneLine(b.GetId()), prompt.Enum(b.GetState()))
+			}
+		},
+		After: func(g *command.Given, _ *client.Client, _ *pb.CreateTasksRequest, a *pb.CreateTasksResponse) (bool, error) {
+			g.Warn(g.Cmd, a.GetWarnings())
+			return false, nil
+		},
+	}.Command(c)
 }
 
-// describe completes the task that the command line describes.
-func (o *taskCreateOptions) describe(c *command.Caller, cmd *cobra.Command, t *pb.NewTask, args []string) (err error) {
-	if err := command.Exactly("the title")(cmd, args); err != nil {
-		return err
-	}
-	t.Title = args[0]
-	if t.Description, err = c.Text(cmd, "description", o.description); err != nil {
-		return err
-	}
-	if t.Priority, err = command.ParsePriority("priority", o.priority); err != nil {
-		return err
-	}
-	if cmd.Flags().Changed("stale-after") {
-		t.StaleAfter = durationpb.New(o.staleAfter)
-	}
-	t.Labels, err = command.ParseLabels(o.labels)
-	return err
+var planFile = command.Kind{
+	Name: "PATH[:LINE]", Fixed: []string{"yaml", "yml", "json"}, Complete: cobra.ShellCompDirectiveFilterFileExt,
 }

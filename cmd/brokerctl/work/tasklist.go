@@ -7,11 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -22,36 +19,11 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// taskListOptions are the options of task list.
-type taskListOptions struct {
-	states []string
-	labels []string
-	tree   bool
-	limit  int
-}
-
-// AddFlags adds the options.
-func (o *taskListOptions) AddFlags(f *pflag.FlagSet, r *pb.ListTasksRequest) {
-	f.StringSliceVar(&o.states, "state", nil, strings.Join(TaskStates, ", ")+"; repeatable")
-	f.StringVar(&r.Holder, "holder", "", "only tasks that this agent holds or has completed")
-	f.StringVar(&r.Assignee, "assignee", "", "only tasks for this agent")
-	f.StringVar(&r.Role, "role", "", "only tasks for this role")
-	f.StringVar(&r.Creator, "creator", "", "only tasks that this agent created")
-	f.StringVar(&r.Parent, "parent", "", "only the direct subtasks of this task")
-	f.StringArrayVar(&o.labels, "label", nil, "only tasks with this label; repeatable")
-	f.BoolVar(&r.Claimable, "claimable", false, "only tasks that the agent could claim now, in that order")
-	command.OldestVar(f, &r.OldestFirst)
-	f.BoolVar(&o.tree, "tree", false, "subtasks below their parents, and tasks after their dependencies")
-	command.LimitVar(f, &o.limit, 0)
-}
-
 // TaskStates are the names of the states.
 var TaskStates = jsonform.EnumNames(pb.TaskState(0).Descriptor())
 
-func newTaskListCommand(c *command.Caller) *cobra.Command {
-	o := &taskListOptions{}
-	request := &pb.ListTasksRequest{}
-	cmd := &cobra.Command{
+var taskList = command.Listing[*pb.ListTasksRequest, *pb.ListTasksResponse, *pb.Task]{
+	Page: command.Page{
 		Use:   "list",
 		Short: "List tasks, newest first",
 		Long: `List tasks with their state, and the reason for it: what a waiting task waits for,
@@ -59,44 +31,33 @@ why a task is blocked or failed.`,
 		Example: `  brokerctl task list --tree
   brokerctl task list --state blocked,failed
   brokerctl --agent builder-1 task list --claimable`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			for _, name := range o.states {
-				state, err := output.ParseEnum("state", pb.TaskState(0).Descriptor(), name)
-				if err != nil {
-					return err
-				}
-				request.States = append(request.States, pb.TaskState(state))
-			}
-			if request.Labels, err = command.ParseLabels(o.labels); err != nil {
-				return err
-			}
-			request.OldestFirst = request.OldestFirst || o.tree
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			tasks, err := command.Pages(o.limit, func(size int32, token string) ([]*pb.Task, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Tasks().ListTasks(cmd.Context(), request)
-				return page.GetTasks(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			if o.tree {
-				tree := NewTaskTree(tasks)
-				return output.List(&c.Output, cmd, tree.Order, TaskView(c, tree.Depth))
-			}
-			return output.List(&c.Output, cmd, tasks, TaskView(c, nil))
-		},
-	}
-	o.AddFlags(cmd.Flags(), request)
-	command.Must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(TaskStates, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.MarkFlagsMutuallyExclusive("tree", "oldest")
-	cmd.MarkFlagsMutuallyExclusive("tree", "claimable")
-	return cmd
+	},
+	Call:  command.Of((*client.Client).Tasks, pb.TaskServiceClient.ListTasks),
+	Items: (*pb.ListTasksResponse).GetTasks,
+	Options: []command.Option{
+		{Field: "states", Name: "state", Usage: "{}; repeatable"},
+		{Field: "holder", Kind: command.Kind{Name: "NAME"}, Usage: "only tasks that this agent holds or has completed"},
+		{Field: "assignee", Kind: words.Agent, Usage: "only tasks for this agent"},
+		{Field: "role", Kind: words.Role, Usage: "only tasks for this role"},
+		{Field: "creator", Kind: words.Agent, Usage: "only tasks that this agent created"},
+		{Field: "parent", Kind: unfinishedTask, Usage: "only the direct subtasks of this task"},
+		{Field: "labels", Name: "label", Usage: "only tasks with this label; repeatable"},
+		{Field: "claimable", Usage: "only tasks that the agent could claim now, in that order"},
+		command.Oldest,
+		{Name: "tree", Type: "bool", Usage: "subtasks below their parents, and tasks after their dependencies"},
+	},
+	Apart: [][]string{{"tree", "oldest"}, {"tree", "claimable"}},
+	Prepare: func(g *command.Given, q *pb.ListTasksRequest) error {
+		q.OldestFirst = q.GetOldestFirst() || g.On("tree")
+		return nil
+	},
+	Show: func(g *command.Given, tasks []*pb.Task) error {
+		if !g.On("tree") {
+			return output.List(&g.Output, g.Cmd, tasks, TaskView(g.Caller, nil))
+		}
+		tree := NewTaskTree(tasks)
+		return output.List(&g.Output, g.Cmd, tree.Order, TaskView(g.Caller, tree.Depth))
+	},
 }
 
 // TaskView lists tasks. depth indents the ids of tasks; nil indents none.
@@ -183,25 +144,8 @@ func (tree *taskTree) add(parent string, depth int) {
 	}
 }
 
-// taskWaitOptions are the options of task wait.
-type taskWaitOptions struct {
-	agents []string
-	any    bool
-	wait   time.Duration
-}
-
-// AddFlags adds the options.
-func (o *taskWaitOptions) AddFlags(f *pflag.FlagSet, r *pb.WaitTasksRequest) {
-	f.StringSliceVar(&o.agents, "completed", nil, "also wait for this agent to report the status completed; repeatable")
-	f.BoolVar(&o.any, "any", false, "wait for one of them (default: for all)")
-	command.DurationVar(f, &o.wait, "wait", 90*time.Second, "wait up to this long, 1h at most")
-	f.Int64Var(&r.AfterRevision, "after", 0, "ignore failures, blocks and cancellations up to this revision")
-}
-
-func newTaskWaitCommand(c *command.Caller) *cobra.Command {
-	o := &taskWaitOptions{}
-	request := &pb.WaitTasksRequest{}
-	cmd := &cobra.Command{
+var taskWait = command.Spec[*pb.WaitTasksRequest, *pb.WaitTasksResponse]{
+	Page: command.Page{
 		Use:   "wait [ID...]",
 		Short: "Wait until tasks are done",
 		Long: `Wait until tasks are done, and print their states. The wait ends early when one of
@@ -210,46 +154,45 @@ that continues to wait. Exit code 4: they were not done within --wait. The broke
 refuses to wait for a task that depends on one which the agent holds.`,
 		Example: `  brokerctl --agent lead task wait login-api login-page --wait 10m
   brokerctl --agent lead task wait api --completed builder-1 --any`,
-		ValidArgsFunction: c.CompleteArgs(true, words.TaskWords(words.Unfinished...)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args)+len(o.agents) == 0 {
-				return problem.Usagef("the task's id is missing")
-			}
-			request.TaskIds, request.Agents, request.Wait = args, o.agents, command.Duration(o.wait)
-			request.Mode = pb.WaitMode_WAIT_MODE_ALL
-			if o.any {
-				request.Mode = pb.WaitMode_WAIT_MODE_ANY
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			done := c.Progress(o.wait, "the tasks")
-			answer, err := broker.Tasks().WaitTasks(cmd.Context(), request)
-			done()
-			if err != nil {
-				return err
-			}
-			err = c.Show(cmd, answer, func(w io.Writer) {
-				for _, b := range answer.GetTasks() {
-					fmt.Fprintln(w, prompt.OneLine(prompt.TaskBrief(b)))
-				}
-				for _, agent := range answer.GetCompletedAgents() {
-					prompt.Say(w, "%s has reported completed", prompt.OneLine(agent))
-				}
-			})
-			switch {
-			case err != nil:
-				return err
-			case answer.GetOutcome() == pb.WaitOutcome_WAIT_OUTCOME_ATTENTION:
-				again := c.Command("task wait %s --after %d", strings.Join(args, " "), answer.GetRevision())
-				return problem.Failf(problem.ExitConflict, "%s; %s continues to wait", prompt.Attention(answer), again)
-			case answer.GetOutcome() != pb.WaitOutcome_WAIT_OUTCOME_DONE:
-				return problem.Failf(problem.ExitNothing, "not done within %s", prompt.Duration(o.wait))
-			}
-			return nil
-		},
+	},
+	Call: command.Awaiting("the tasks", command.Of((*client.Client).Tasks, pb.TaskServiceClient.WaitTasks)),
+	Args: []command.Arg{{Field: "task_ids", Name: "the task's id", Kind: unfinishedTask}},
+	Options: []command.Option{
+		{Field: "agents", Name: "completed", Kind: words.Agent, Comma: true,
+			Usage: "also wait for this agent to report the status completed; repeatable"},
+		{Field: "mode", Name: "any", Means: int32(pb.WaitMode_WAIT_MODE_ANY),
+			Usage: "wait for one of them (default: for all)"},
+		{Field: "wait", Value: "1m30s", Usage: "wait up to this long, 1h at most"},
+		{Field: "after_revision", Name: "after", Kind: command.Kind{Name: "REVISION"},
+			Usage: "ignore failures, blocks and cancellations up to this revision"},
+	},
+	Prepare: func(_ *command.Given, q *pb.WaitTasksRequest) error {
+		if len(q.GetTaskIds())+len(q.GetAgents()) == 0 {
+			return problem.Usagef("the task's id is missing")
+		}
+		return nil
+	},
+	After: func(g *command.Given, _ *client.Client, q *pb.WaitTasksRequest, a *pb.WaitTasksResponse) (bool, error) {
+		err := g.Show(g.Cmd, a, func(w io.Writer) { printWait(w, a) })
+		switch {
+		case err != nil:
+			return true, err
+		case a.GetOutcome() == pb.WaitOutcome_WAIT_OUTCOME_ATTENTION:
+			again := g.Command("task wait %s --after %d", strings.Join(q.GetTaskIds(), " "), a.GetRevision())
+			return true, problem.Failf(problem.ExitConflict, "%s; %s continues to wait", prompt.Attention(a), again)
+		case a.GetOutcome() != pb.WaitOutcome_WAIT_OUTCOME_DONE:
+			return true, problem.Failf(problem.ExitNothing, "not done within %s", prompt.Duration(g.Duration("wait")))
+		}
+		return true, nil
+	},
+}
+
+// printWait writes the states at the end of a wait.
+func printWait(w io.Writer, a *pb.WaitTasksResponse) {
+	for _, b := range a.GetTasks() {
+		fmt.Fprintln(w, prompt.OneLine(prompt.TaskBrief(b)))
 	}
-	o.AddFlags(cmd.Flags(), request)
-	return cmd
+	for _, agent := range a.GetCompletedAgents() {
+		prompt.Say(w, "%s has reported completed", prompt.OneLine(agent))
+	}
 }

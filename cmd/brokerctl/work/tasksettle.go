@@ -1,13 +1,7 @@
 package work
 
 import (
-	"context"
-	"fmt"
 	"io"
-	"strings"
-
-	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -20,265 +14,211 @@ import (
 const heldLong = `ID is a task that the agent holds; without it, the only one. Exit code 6: the agent
 does not hold the task; stop the work on it.`
 
-// A heldChange changes a task. It returns the answer of the broker and a text about it.
-type heldChange func(
-	ctx context.Context, broker *client.Client, id string,
-) (answer proto.Message, text string, err error)
-
-// onHeldTask makes cmd a command about a task that the agent holds.
-func onHeldTask(c *command.Caller, cmd *cobra.Command, change heldChange) *cobra.Command {
-	cmd.Use += " [ID]"
-	cmd.Long = strings.TrimSpace(cmd.Long + "\n\n" + heldLong)
-	cmd.Args = command.Between(0, "the task's id")
-	cmd.ValidArgsFunction = c.CompleteArgs(false, heldTaskWords)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		broker, err := c.Connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		id, err := heldTask(cmd.Context(), broker, args)
-		if err != nil {
-			return err
-		}
-		answer, text, err := change(cmd.Context(), broker, id)
-		if err != nil {
-			return err
-		}
-		return c.Show(cmd, answer, func(w io.Writer) { prompt.Say(w, "%s", prompt.OneLine(text)) })
-	}
-	return cmd
+// held is the argument of the commands about a task that the agent holds.
+var held = []command.Arg{
+	{Field: "id", Name: "the task's id", Kind: command.Kind{Words: heldTaskWords}, Missing: heldTask},
 }
 
-func newTaskUpdateCommand(c *command.Caller) *cobra.Command {
-	request := &pb.UpdateTaskRequest{}
-	var progress float64
-	var note, title, description, priority string
-	var set []string
-	cmd := &cobra.Command{
-		Use:   "update",
+var taskUpdate = command.Spec[*pb.UpdateTaskRequest, *pb.UpdateTaskResponse]{
+	Page: command.Page{
+		Use:   "update [ID]",
 		Short: "Report progress on a task, or change its description",
 		Long: `Report progress on a task, which keeps its claim fresh. Its creator, operators and
 agents that may send directives can change its title, description, priority and
-labels, also while another agent holds it.`,
+labels, also while another agent holds it.
+
+` + heldLong,
 		Example: `  brokerctl --agent builder-1 task update --progress 0.4 --note "tests next"
   brokerctl --agent lead task update login-api --priority high`,
-	}
-	f := cmd.Flags()
-	f.Float64Var(&progress, "progress", 0, "how much is done, 0 to 1")
-	f.StringVar(&note, "note", "", "what was done, and what comes next")
-	f.StringVar(&title, "title", "", "the new title")
-	f.StringVar(&description, "description", "", "the new description; @FILE reads a file, - standard input")
-	f.StringVar(&priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
-	f.StringArrayVar(&set, "label", nil, "a label to add or replace; repeatable")
-	f.StringArrayVar(&request.RemoveLabels, "remove-label", nil, "the key of a label to remove; repeatable")
-	command.AddRequestID(cmd, &request.RequestId)
-	return onHeldTask(c, cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		number, err := command.ParsePriority("priority", priority)
-		if err != nil {
-			return nil, "", err
-		}
-		whole, err := c.Text(cmd, "description", description)
-		if err != nil {
-			return nil, "", err
-		}
-		request.Id, request.Progress, request.Note = id, command.IfSet(cmd, "progress", progress), command.IfSet(cmd, "note", note)
-		request.Title, request.Description = command.IfSet(cmd, "title", title), command.IfSet(cmd, "description", whole)
-		request.Priority = command.IfSet(cmd, "priority", number)
-		if request.SetLabels, err = command.ParseLabels(set); err != nil {
-			return nil, "", err
-		}
-		answer, err := broker.Tasks().UpdateTask(ctx, request)
-		due := ""
-		if answer.GetStaleAt() != nil {
-			due = "; the next update is due " + c.When(answer.GetStaleAt())
-		}
-		return answer, "updated " + answer.GetTask().GetId() + due, err
-	})
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.UpdateTask),
+	Args: held,
+	Options: []command.Option{
+		{Field: "progress", Usage: "how much is done, 0 to 1"},
+		{Field: "note", Usage: "what was done, and what comes next"},
+		{Field: "title", Usage: "the new title"},
+		{Field: "description", Kind: command.Content, Usage: "the new description; @FILE reads a file, - standard input"},
+		{Field: "priority", Kind: command.Priority, Usage: "1 to 10, or low (3), normal (5), high (7), critical (10)"},
+		{Field: "set_labels", Name: "label", Usage: "a label to add or replace; repeatable"},
+		{Field: "remove_labels", Name: "remove-label", Kind: command.Kind{Name: "KEY"},
+			Usage: "the key of a label to remove; repeatable"},
+		command.RequestID,
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.UpdateTaskRequest, a *pb.UpdateTaskResponse) {
+		due := prompt.Either(a.GetStaleAt() != nil, "; the next update is due "+g.When(a.GetStaleAt()), "")
+		prompt.Say(w, "updated %s%s", prompt.OneLine(a.GetTask().GetId()), due)
+	},
 }
 
-func newTaskBlockCommand(c *command.Caller) *cobra.Command {
-	request := &pb.UpdateTaskRequest{}
-	var reason string
-	cmd := &cobra.Command{
-		Use:     "block",
+var taskBlock = command.Spec[*pb.UpdateTaskRequest, *pb.UpdateTaskResponse]{
+	Page: command.Page{
+		Use:     "block [ID]",
 		Short:   "Report that the agent cannot continue with a task",
-		Long:    "Report that the agent cannot continue with a task. The agent keeps it.",
+		Long:    "Report that the agent cannot continue with a task. The agent keeps it.\n\n" + heldLong,
 		Example: `  brokerctl --agent builder-1 task block --reason "no access to the database"`,
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why the agent cannot continue; required")
-	command.AddRequestID(cmd, &request.RequestId)
-	return onHeldTask(c, cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		if reason == "" {
-			return nil, "", problem.Usagef("--reason is missing: why the agent cannot continue")
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.UpdateTask),
+	Args: held,
+	Options: []command.Option{
+		{Field: "block", Name: "reason", Usage: "why the agent cannot continue; required"}, command.RequestID,
+	},
+	Prepare: func(_ *command.Given, q *pb.UpdateTaskRequest) error {
+		if q.GetBlock() == "" {
+			return problem.Usagef("--reason is missing: why the agent cannot continue")
 		}
-		request.Id, request.BlockChange = id, &pb.UpdateTaskRequest_Block{Block: reason}
-		answer, err := broker.Tasks().UpdateTask(ctx, request)
-		return answer, "blocked " + answer.GetTask().GetId(), err
-	})
+		return nil
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.UpdateTaskRequest, a *pb.UpdateTaskResponse) {
+		prompt.Say(w, "blocked %s", prompt.OneLine(a.GetTask().GetId()))
+	},
 }
 
-func newTaskUnblockCommand(c *command.Caller) *cobra.Command {
-	request := &pb.UpdateTaskRequest{BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}}
-	cmd := &cobra.Command{
-		Use:     "unblock",
+var taskUnblock = command.Spec[*pb.UpdateTaskRequest, *pb.UpdateTaskResponse]{
+	Page: command.Page{
+		Use:     "unblock [ID]",
 		Short:   "Continue with a blocked task",
+		Long:    heldLong,
 		Example: `  brokerctl --agent builder-1 task unblock`,
-	}
-	command.AddRequestID(cmd, &request.RequestId)
-	return onHeldTask(c, cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		request.Id = id
-		answer, err := broker.Tasks().UpdateTask(ctx, request)
-		return answer, "unblocked " + answer.GetTask().GetId(), err
-	})
+	},
+	Call:    command.Of((*client.Client).Tasks, pb.TaskServiceClient.UpdateTask),
+	Args:    held,
+	Options: []command.Option{command.RequestID},
+	Prepare: func(_ *command.Given, q *pb.UpdateTaskRequest) error {
+		q.BlockChange = &pb.UpdateTaskRequest_Unblock{Unblock: true}
+		return nil
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.UpdateTaskRequest, a *pb.UpdateTaskResponse) {
+		prompt.Say(w, "unblocked %s", prompt.OneLine(a.GetTask().GetId()))
+	},
 }
 
-func newTaskCompleteCommand(c *command.Caller) *cobra.Command {
-	request := &pb.CompleteTaskRequest{}
-	var result string
-	cmd := &cobra.Command{
-		Use:   "complete",
+var taskComplete = command.Spec[*pb.CompleteTaskRequest, *pb.CompleteTaskResponse]{
+	Page: command.Page{
+		Use:   "complete [ID]",
 		Short: "Finish a task",
-		Long:  "Finish a task. Tasks for which it was the last dependency become ready.",
+		Long:  "Finish a task. Tasks for which it was the last dependency become ready.\n\n" + heldLong,
 		Example: `  brokerctl --agent builder-1 task complete --result "merged as 4f2a"
   brokerctl --agent builder-1 task complete login-api --result @report.json`,
-	}
-	cmd.Flags().StringVar(&result, "result", "", "the outcome; @FILE reads a file, - standard input")
-	cmd.Flags().StringArrayVar(&request.Artifacts, "artifact", nil, "an artifact that holds the outcome; repeatable")
-	command.AddRequestID(cmd, &request.RequestId)
-	return onHeldTask(c, cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		var err error
-		request.Id = id
-		if request.Result, err = c.Text(cmd, "result", result); err != nil {
-			return nil, "", err
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.CompleteTask),
+	Args: held,
+	Options: []command.Option{
+		{Field: "result", Kind: command.Content, Usage: "the outcome; @FILE reads a file, - standard input"},
+		{Field: "artifacts", Name: "artifact", Kind: command.Kind{Name: "NAME"},
+			Usage: "an artifact that holds the outcome; repeatable"},
+		command.RequestID,
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.CompleteTaskRequest, a *pb.CompleteTaskResponse) {
+		id, ready := prompt.OneLine(a.GetTask().GetId()), idsOf(a.GetReady())
+		if a.GetUnchanged() {
+			prompt.Say(w, "%s was already completed; the result is unchanged", id)
+			return
 		}
-		answer, err := broker.Tasks().CompleteTask(ctx, request)
-		if answer.GetUnchanged() {
-			return answer, answer.GetTask().GetId() + " was already completed; the result is unchanged", nil
-		}
-		var ready []string
-		for _, b := range answer.GetReady() {
-			ready = append(ready, b.GetId())
-		}
-		next := prompt.Either(len(ready) > 0, "; now ready: "+prompt.Names(ready, len(ready)), "")
-		return answer, "completed " + answer.GetTask().GetId() + next, err
-	})
+		next := prompt.Either(len(ready) > 0, "; now ready: "+prompt.OneLine(prompt.Names(ready, len(ready))), "")
+		prompt.Say(w, "completed %s%s", id, next)
+	},
 }
 
-func newTaskFailCommand(c *command.Caller) *cobra.Command {
-	request := &pb.FailTaskRequest{}
-	var fault string
-	cmd := &cobra.Command{
-		Use:   "fail",
+// idsOf returns the ids of tasks.
+func idsOf(tasks []*pb.TaskBrief) []string {
+	ids := make([]string, len(tasks))
+	for i, t := range tasks {
+		ids[i] = t.GetId()
+	}
+	return ids
+}
+
+var taskFail = command.Spec[*pb.FailTaskRequest, *pb.FailTaskResponse]{
+	Page: command.Page{
+		Use:   "fail [ID]",
 		Short: "Report that work on a task failed",
 		Long: `Report that work on a task failed. This counts as an attempt; after a delay, an
 agent may claim the task again. After the last attempt, and with --fatal at once,
-the task is failed, until task retry.`,
+the task is failed, until task retry.
+
+` + heldLong,
 		Example: `  brokerctl --agent builder-1 task fail --error "tests fail: TestLogin"`,
-	}
-	cmd.Flags().StringVar(&fault, "error", "", "what failed; @FILE reads a file, - standard input")
-	cmd.Flags().BoolVar(&request.Fatal, "fatal", false, "another attempt is useless")
-	command.AddRequestID(cmd, &request.RequestId)
-	return onHeldTask(c, cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		var err error
-		request.Id = id
-		if request.Error, err = c.Text(cmd, "error", fault); err != nil {
-			return nil, "", err
-		}
-		answer, err := broker.Tasks().FailTask(ctx, request)
-		b := answer.GetTask()
-		s := fmt.Sprintf("failed %s, attempt %d: %s", b.GetId(), answer.GetAttempts(), prompt.Enum(b.GetState()))
-		return answer, s + prompt.Either(answer.GetDueAt() != nil, " again "+c.When(answer.GetDueAt()), ""), err
-	})
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.FailTask),
+	Args: held,
+	Options: []command.Option{
+		{Field: "error", Kind: command.Content, Usage: "what failed; @FILE reads a file, - standard input"},
+		{Field: "fatal", Usage: "another attempt is useless"},
+		command.RequestID,
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.FailTaskRequest, a *pb.FailTaskResponse) {
+		t := a.GetTask()
+		due := prompt.Either(a.GetDueAt() != nil, " again "+g.When(a.GetDueAt()), "")
+		prompt.Say(w, "failed %s, attempt %d: %s%s", prompt.OneLine(t.GetId()), a.GetAttempts(),
+			prompt.Enum(t.GetState()), due)
+	},
 }
 
-func newTaskReleaseCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ReleaseTaskRequest{}
-	cmd := &cobra.Command{
-		Use:   "release",
+var taskRelease = command.Spec[*pb.ReleaseTaskRequest, *pb.ReleaseTaskResponse]{
+	Page: command.Page{
+		Use:   "release [ID]",
 		Short: "Return a task, or decline an assignment",
 		Long: `Return a task with its progress; no attempt counts. With --decline, refuse a task
-that is assigned to the agent, claimed or not: the creator gets the reason.`,
+that is assigned to the agent, claimed or not: the creator gets the reason.
+
+` + heldLong,
 		Example: `  brokerctl --agent builder-1 task release
   brokerctl --agent builder-1 task release api --decline --reason "no access"`,
-	}
-	cmd.Flags().BoolVar(&request.Decline, "decline", false, "refuse the assignment; requires --reason")
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "why")
-	command.AddRequestID(cmd, &request.RequestId)
-	return onHeldTask(c, cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		request.Id = id
-		answer, err := broker.Tasks().ReleaseTask(ctx, request)
-		return answer, prompt.Either(request.GetDecline(), "declined ", "released ") + answer.GetTask().GetId(), err
-	})
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.ReleaseTask),
+	Args: held,
+	Options: []command.Option{
+		{Field: "decline", Usage: "refuse the assignment; requires --reason"},
+		{Field: "reason", Usage: "why"},
+		command.RequestID,
+	},
+	Text: func(_ *command.Given, w io.Writer, q *pb.ReleaseTaskRequest, a *pb.ReleaseTaskResponse) {
+		prompt.Say(w, "%s %s", prompt.Either(q.GetDecline(), "declined", "released"), prompt.OneLine(a.GetTask().GetId()))
+	},
 }
 
-func newTaskCancelCommand(c *command.Caller) *cobra.Command {
-	request := &pb.CancelTaskRequest{}
-	cmd := &cobra.Command{
+var taskCancel = command.Spec[*pb.CancelTaskRequest, *pb.CancelTaskResponse]{
+	Page: command.Page{
 		Use:   "cancel ID",
 		Short: "Cancel an unfinished task",
 		Long: `Cancel an unfinished task. Its creator, operators and agents that may send
 directives can do so. Tasks that depend on it stay waiting, unless --cascade
 cancels them too.`,
-		Example:           `  brokerctl --agent lead task cancel login-api --cascade --reason "new design"`,
-		Args:              command.Exactly("the task's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.TaskWords(words.Unfinished...)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id = args[0]
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Tasks().CancelTask(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				var ids []string
-				for _, b := range answer.GetTasks() {
-					ids = append(ids, b.GetId())
-				}
-				if answer.GetCancelled() == 0 && !answer.GetMoreFollow() {
-					prompt.Say(w, "%s is cancelled already", prompt.OneLine(args[0]))
-					return
-				}
-				prompt.Say(w, "cancelled %s", prompt.OneLine(prompt.Names(ids, int(answer.GetCancelled()))))
-				if answer.GetMoreFollow() {
-					prompt.Say(w, "the broker cancels the rest of its dependents and subtasks now")
-				}
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&request.Cascade, "cascade", false, "also cancel its unfinished dependents and subtasks")
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "why")
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+		Example: `  brokerctl --agent lead task cancel login-api --cascade --reason "new design"`,
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.CancelTask),
+	Args: []command.Arg{{Field: "id", Name: "the task's id", Kind: unfinishedTask}},
+	Options: []command.Option{
+		{Field: "cascade", Usage: "also cancel its unfinished dependents and subtasks"},
+		{Field: "reason", Usage: "why"},
+		command.RequestID,
+	},
+	Text: func(_ *command.Given, w io.Writer, q *pb.CancelTaskRequest, a *pb.CancelTaskResponse) {
+		if a.GetCancelled() == 0 && !a.GetMoreFollow() {
+			prompt.Say(w, "%s is cancelled already", prompt.OneLine(q.GetId()))
+			return
+		}
+		prompt.Say(w, "cancelled %s", prompt.OneLine(prompt.Names(idsOf(a.GetTasks()), int(a.GetCancelled()))))
+		if a.GetMoreFollow() {
+			prompt.Say(w, "the broker cancels the rest of its dependents and subtasks now")
+		}
+	},
 }
 
-func newTaskRetryCommand(c *command.Caller) *cobra.Command {
-	request := &pb.RetryTaskRequest{}
-	cmd := &cobra.Command{
+var taskRetry = command.Spec[*pb.RetryTaskRequest, *pb.RetryTaskResponse]{
+	Page: command.Page{
 		Use:   "retry ID",
 		Short: "Make a failed task ready again",
 		Long: `Make a failed task ready again, with all its attempts. Its creator, operators and
 agents that may send directives can do so.`,
-		Example:           `  brokerctl --agent lead task retry login-api`,
-		Args:              command.Exactly("the task's id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.TaskWords(pb.TaskState_TASK_STATE_FAILED)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Id = args[0]
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Tasks().RetryTask(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "%s is %s", prompt.OneLine(answer.GetTask().GetId()), prompt.Enum(answer.GetTask().GetState()))
-			})
-		},
-	}
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+		Example: `  brokerctl --agent lead task retry login-api`,
+	},
+	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.RetryTask),
+	Args: []command.Arg{
+		{Field: "id", Name: "the task's id", Kind: command.Kind{Words: words.TaskWords(pb.TaskState_TASK_STATE_FAILED)}},
+	},
+	Options: []command.Option{command.RequestID},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.RetryTaskRequest, a *pb.RetryTaskResponse) {
+		prompt.Say(w, "%s is %s", prompt.OneLine(a.GetTask().GetId()), prompt.Enum(a.GetTask().GetState()))
+	},
 }
