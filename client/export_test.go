@@ -1,9 +1,27 @@
 package client
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // WithTimer returns the options with another timer for the pauses between heartbeats.
 func (o JoinOptions) WithTimer(timer func(time.Duration) (<-chan time.Time, func() bool)) JoinOptions {
 	o.timer = timer
 	return o
 }
+
+// KeptHold returns a hold that began now, without a broker, and lets it be extended. gone ends the extensions, as the
+// owner itself does when it gives the hold away.
+func KeptHold(ctx context.Context, lasts time.Duration, extend func() error) (h *Hold, gone chan struct{}) {
+	h = &Hold{client: &Client{link: &link{}}, terms: terms{what: "it"}, o: HoldOptions{Margin: time.Minute}, lasts: lasts, gone: make(chan struct{})}
+	h.terms.extend = func(context.Context, int64) error { return extend() }
+	h.terms.release = func(context.Context) error { return nil }
+	h.ctx, h.lose = context.WithCancelCause(ctx)
+	since := time.Now()
+	h.minded.Go(func() { h.keep(since) })
+	return h, h.gone
+}
+
+// Gone is closed when the agent itself has given the hold away.
+func (h *Hold) Gone() <-chan struct{} { return h.gone }

@@ -9,9 +9,8 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	pb "brokerd/gen/brokerd/v1"
@@ -36,16 +35,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 }
 
 // Acquired is the broker's answer to a request for locks or a token.
-type Acquired interface {
-	proto.Message
-	GetOutcome() pb.AcquireOutcome
-	GetFence() int64
-	GetHeldUntil() *timestamppb.Timestamp
-	GetAlreadyHeld() bool
-	GetTicket() int64
-	GetPosition() int32
-	GetObstacles() []*pb.Obstacle
-}
+type Acquired = client.Grant
 
 // Wait asks, as long as the wait lasts: a broker that is away for a while keeps the places in its queues.
 func Wait[A Acquired](ctx context.Context, c *command.Caller, what string, wait time.Duration, ask func(wait time.Duration) (A, error)) (A, error) {
