@@ -1,12 +1,15 @@
 package decisions
 
 import (
+	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -20,9 +23,9 @@ func NewDecisionCommand(c *command.Caller) *cobra.Command {
 	return command.Group("decision", "Ask agents to decide, and decide", `One agent submits something, and another agent, or one agent of a role, decides.
 Reviews, plans and shutdowns (agent shutdown) are separate kinds of decisions.`,
 		"  brokerctl decision list --owed-by critic-1",
-		newDecisionOpenCommand(c), newDecideCommand(c),
-		newAnswerCommand(c, "accept", "Accept a shutdown"), newDeferCommand(c), newAnswerCommand(c, "reject", "Reject a shutdown"),
-		newDecisionResubmitCommand(c), newDecisionCancelCommand(c), newDecisionGetCommand(c, 0), newDecisionListCommand(c, 0))
+		newDecisionOpenCommand(c), decisionDecide().Command(c),
+		answer("accept", "Accept a shutdown").Command(c), decisionDefer().Command(c), answer("reject", "Reject a shutdown").Command(c),
+		newDecisionResubmitCommand(c), decisionCancel.Command(c), decisionGet(0).Command(c), decisionList(0).Command(c))
 }
 
 func newDecisionOpenCommand(c *command.Caller) *cobra.Command {
@@ -67,34 +70,51 @@ brokerctl review submit.`,
 	return cmd
 }
 
-// rulingOptions are the options of a verdict.
-type rulingOptions struct {
-	reason    string
-	feedback  []string
-	requestID string
-}
+// A ruling gives a verdict.
+type ruling = command.Spec[*pb.DecideRequest, *pb.DecideResponse]
 
-// AddFlags adds the options.
-func (o *rulingOptions) AddFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&o.reason, "reason", "", "the reason, in place of TEXT; @FILE reads a file, - standard input")
-	f.StringArrayVar(&o.feedback, "feedback", nil, "[SEVERITY: ][PATH[:LINE]: ]TEXT, severity note, minor, major or blocker; repeatable; @FILE: one per line")
-	command.AddRequestID(cmd, &o.requestID)
-}
-
-// read fills in a verdict from the options.
-func (o *rulingOptions) read(c *command.Caller, cmd *cobra.Command, request *pb.DecideRequest) error {
-	if o.reason != "" {
-		if request.Reason != "" {
-			return problem.Usagef("the reason is given twice, as argument and with --reason")
-		}
-		var err error
-		if request.Reason, err = c.Text(cmd, "reason", o.reason); err != nil {
+// newRuling returns the command that gives a verdict on a decision of a kind; 0: of any. Without a verdict, an argument is
+// the verdict.
+func newRuling(kind pb.DecisionKind, verdict, flagsOf string, page command.Page, args ...command.Arg) ruling {
+	return ruling{
+		Page: page,
+		Call: find(kind, func(q *pb.DecideRequest) *string { return &q.Id },
+			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.Decide)),
+		Args: append(args, command.Arg{Field: "reason", Name: "the text", Kind: command.Joined}),
+		Options: []command.Option{
+			{Name: "reason", Type: "string", Usage: "the reason, in place of TEXT; @FILE reads a file, - standard input"},
+			{Field: "feedback", Kind: command.Kind{Read: readFeedback},
+				Usage: "[SEVERITY: ][PATH[:LINE]: ]TEXT, severity note, minor, major or blocker; repeatable; @FILE: one per line"},
+			command.RequestID,
+		},
+		FlagsOf: flagsOf,
+		Prepare: func(g *command.Given, q *pb.DecideRequest) (err error) {
+			if verdict != "" {
+				q.Verdict = verdict
+			}
+			reason := g.Text("reason")
+			if reason != "" && q.GetReason() != "" {
+				return problem.Usagef("the reason is given twice, as argument and with --reason")
+			}
+			if reason != "" {
+				q.Reason, err = g.Caller.Text(g.Cmd, "reason", reason)
+			}
 			return err
-		}
+		},
+		Shown: "decision",
+		Text:  decisionText[*pb.DecideRequest, *pb.DecideResponse],
 	}
-	for _, s := range o.feedback {
-		lines, err := c.Text(cmd, "feedback", s)
+}
+
+// decisionText shows the state of a decision in a line, with the feedback of its newest verdict.
+func decisionText[Q any, A interface{ GetDecision() *pb.Decision }](g *command.Given, w io.Writer, _ Q, a A) {
+	g.Voice().Decision(w, a.GetDecision())
+}
+
+// readFeedback reads feedback; a text may name a source with one on each line.
+func readFeedback(g *command.Given, to command.Target, texts []string) error {
+	for _, s := range texts {
+		lines, err := g.Caller.Text(g.Cmd, "feedback", s)
 		if err != nil {
 			return err
 		}
@@ -106,10 +126,9 @@ func (o *rulingOptions) read(c *command.Caller, cmd *cobra.Command, request *pb.
 			if err != nil {
 				return err
 			}
-			request.Feedback = append(request.Feedback, f)
+			to.Set(protoreflect.ValueOfMessage(f.ProtoReflect()))
 		}
 	}
-	request.RequestId = o.requestID
 	return nil
 }
 
@@ -131,84 +150,53 @@ func parseFeedback(s string) (*pb.Feedback, error) {
 	return f, nil
 }
 
-// decide gives a verdict and prints the decision.
-func decide(c *command.Caller, cmd *cobra.Command, o *rulingOptions, kind pb.DecisionKind, ref string, request *pb.DecideRequest) error {
-	if err := o.read(c, cmd, request); err != nil {
-		return err
+// anyDecision is the argument that names a decision of any kind.
+var anyDecision = command.Arg{Field: "id", Name: "the id", Kind: command.Kind{Words: words.DecisionWords(0)}}
+
+func decisionDecide() ruling {
+	r := newRuling(0, "", "", command.Page{
+		Use:     "decide ID VERDICT [TEXT...]",
+		Short:   "Give a verdict",
+		Example: `  brokerctl --agent lead decision decide d-4711 sqlite "One file is enough"`,
+	}, anyDecision, command.Arg{Field: "verdict", Name: "the verdict"})
+	r.Options = append(r.Options,
+		command.Option{Name: "for", Type: "duration", Usage: "with the verdict defer: for how long"})
+	read := r.Prepare
+	r.Prepare = func(g *command.Given, q *pb.DecideRequest) error {
+		if d := g.Duration("for"); d > 0 {
+			q.Until = timestamppb.New(g.Env.Now().Add(d))
+		}
+		return read(g, q)
 	}
-	broker, err := c.Connect(cmd.Context())
-	if err != nil {
-		return err
-	}
-	if request.Id, err = decisionID(cmd.Context(), broker, kind, ref); err != nil {
-		return err
-	}
-	answer, err := broker.Decisions().Decide(cmd.Context(), request)
-	if err != nil {
-		return err
-	}
-	return showDecision(c, cmd, answer.GetDecision())
+	return r
 }
 
-func newDecideCommand(c *command.Caller) *cobra.Command {
-	var o rulingOptions
-	var until time.Duration
-	cmd := &cobra.Command{
-		Use:               "decide ID VERDICT [TEXT...]",
-		Short:             "Give a verdict",
-		Example:           `  brokerctl --agent lead decision decide d-4711 sqlite "One file is enough"`,
-		Args:              command.AtLeast("the id", "the verdict"),
-		ValidArgsFunction: c.CompleteArgs(false, words.DecisionWords(0)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := &pb.DecideRequest{Verdict: args[1], Reason: strings.Join(args[2:], " "), Until: after(c, until)}
-			return decide(c, cmd, &o, 0, args[0], request)
-		},
-	}
-	o.AddFlags(cmd)
-	command.DurationVar(cmd.Flags(), &until, "for", 0, "with the verdict defer: for how long")
-	return cmd
+// answer returns decision accept or reject.
+func answer(verdict, about string) ruling {
+	return newRuling(0, verdict, "decision decide", command.Page{
+		Use:     verdict + " ID [TEXT...]",
+		Short:   about,
+		Long:    about + ".\n\nThe flags are those of brokerctl decision decide.",
+		Example: "  brokerctl --agent builder-1 decision " + verdict + " d-4711",
+	}, anyDecision)
 }
 
-// newAnswerCommand returns decision accept or reject.
-func newAnswerCommand(c *command.Caller, verdict, about string) *cobra.Command {
-	var o rulingOptions
-	cmd := &cobra.Command{
-		Use:               verdict + " ID [TEXT...]",
-		Short:             about,
-		Long:              about + ".\n\nThe flags are those of brokerctl decision decide.",
-		Annotations:       map[string]string{command.FlagsOf: "decision decide"},
-		Example:           "  brokerctl --agent builder-1 decision " + verdict + " d-4711",
-		Args:              command.AtLeast("the id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.DecisionWords(0)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return decide(c, cmd, &o, 0, args[0], &pb.DecideRequest{Verdict: verdict, Reason: strings.Join(args[1:], " ")})
-		},
-	}
-	o.AddFlags(cmd)
-	return cmd
+func decisionDefer() ruling {
+	return newRuling(0, "defer", "decision decide", command.Page{
+		Use:   "defer ID TIME [TEXT...]",
+		Short: "Defer a shutdown",
+		Long: `Defer a shutdown until a time, or for a duration. The director asks again then.
+
+The flags are those of brokerctl decision decide.`,
+		Example: `  brokerctl --agent builder-1 decision defer d-4711 10m "The tests still run"`,
+	}, anyDecision, command.Arg{Field: "until", Name: "the time", Kind: command.Kind{Read: readUntil}})
 }
 
-func newDeferCommand(c *command.Caller) *cobra.Command {
-	var o rulingOptions
-	cmd := &cobra.Command{
-		Use:               "defer ID TIME [TEXT...]",
-		Short:             "Defer a shutdown",
-		Long:              "Defer a shutdown until a time, or for a duration. The director asks again then.\n\nThe flags are those of brokerctl decision decide.",
-		Annotations:       map[string]string{command.FlagsOf: "decision decide"},
-		Example:           `  brokerctl --agent builder-1 decision defer d-4711 10m "The tests still run"`,
-		Args:              command.AtLeast("the id", "the time"),
-		ValidArgsFunction: c.CompleteArgs(false, words.DecisionWords(0)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var until *timestamppb.Timestamp
-			until, err := c.ParseTime("for", args[1], +1)
-			if err != nil {
-				return problem.Usagef("the time %q is neither a duration such as 10m nor a time such as 2026-01-02T15:04:05Z", args[1])
-			}
-			return decide(c, cmd, &o, 0, args[0], &pb.DecideRequest{Verdict: "defer", Until: until, Reason: strings.Join(args[2:], " ")})
-		},
+func readUntil(g *command.Given, to command.Target, texts []string) error {
+	if command.Ahead.Read(g, to, texts) != nil {
+		return problem.Usagef("the time %q is neither a duration such as 10m nor a time such as 2026-01-02T15:04:05Z", texts[0])
 	}
-	o.AddFlags(cmd)
-	return cmd
+	return nil
 }
 
 func newDecisionResubmitCommand(c *command.Caller) *cobra.Command {
@@ -267,31 +255,17 @@ codes are those of brokerctl review submit.`,
 	return cmd
 }
 
-func newDecisionCancelCommand(c *command.Caller) *cobra.Command {
-	request := &pb.CancelDecisionRequest{}
-	cmd := &cobra.Command{
-		Use:               "cancel ID [TEXT...]",
-		Short:             "Cancel an unfinished decision",
-		Long:              "Cancel an unfinished decision of the agent's own. Operators cancel any.",
-		Example:           `  brokerctl --agent builder-1 decision cancel d-4711 "no longer needed"`,
-		Args:              command.AtLeast("the id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.DecisionWords(0)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			request.Reason = strings.Join(args[1:], " ")
-			if request.Id, err = decisionID(cmd.Context(), broker, 0, args[0]); err != nil {
-				return err
-			}
-			answer, err := broker.Decisions().CancelDecision(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return showDecision(c, cmd, answer.GetDecision())
-		},
-	}
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+var decisionCancel = command.Spec[*pb.CancelDecisionRequest, *pb.CancelDecisionResponse]{
+	Page: command.Page{
+		Use:     "cancel ID [TEXT...]",
+		Short:   "Cancel an unfinished decision",
+		Long:    "Cancel an unfinished decision of the agent's own. Operators cancel any.",
+		Example: `  brokerctl --agent builder-1 decision cancel d-4711 "no longer needed"`,
+	},
+	Call: find(0, func(q *pb.CancelDecisionRequest) *string { return &q.Id },
+		command.Of((*client.Client).Decisions, pb.DecisionServiceClient.CancelDecision)),
+	Args:    []command.Arg{anyDecision, {Field: "reason", Name: "the text", Kind: command.Joined}},
+	Options: []command.Option{command.RequestID},
+	Shown:   "decision",
+	Text:    decisionText[*pb.CancelDecisionRequest, *pb.CancelDecisionResponse],
 }

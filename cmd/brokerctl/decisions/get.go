@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
@@ -19,7 +20,6 @@ import (
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
 )
 
@@ -47,38 +47,56 @@ func decisionID(ctx context.Context, broker *client.Client, kind pb.DecisionKind
 	return page.GetDecisions()[0].GetId(), nil
 }
 
-func newDecisionGetCommand(c *command.Caller, kind pb.DecisionKind) *cobra.Command {
-	group := prompt.Either(kind == 0, "decision", prompt.Enum(kind))
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   "get SCOPE|ID",
-		Short: "Show the submission and the verdicts, or wait for one",
-		Long: `Show what was submitted and the verdicts of all rounds. With --wait, wait for the
+// find makes a call about the decision that a request names by its id, or by the scope of a kind; id is the field.
+func find[Q, A proto.Message](kind pb.DecisionKind, id func(Q) *string, call command.Call[Q, A]) command.Call[Q, A] {
+	return func(g *command.Given, broker *client.Client, q Q) (a A, err error) {
+		name := id(q)
+		if *name, err = decisionID(g.Cmd.Context(), broker, kind, *name); err != nil {
+			return a, err
+		}
+		return call(g, broker, q)
+	}
+}
+
+// groupOf is the group of the commands for a kind of decisions.
+func groupOf(kind pb.DecisionKind) string {
+	return prompt.Either(kind == 0, "decision", prompt.Enum(kind))
+}
+
+func decisionGet(kind pb.DecisionKind) command.Spec[*pb.GetDecisionRequest, *pb.GetDecisionResponse] {
+	get := "  brokerctl " + groupOf(kind) + " get "
+	return command.Spec[*pb.GetDecisionRequest, *pb.GetDecisionResponse]{
+		Page: command.Page{
+			Use:   "get SCOPE|ID",
+			Short: "Show the submission and the verdicts, or wait for one",
+			Long: `Show what was submitted and the verdicts of all rounds. With --wait, wait for the
 verdict; the exit codes are those of brokerctl review submit.`,
-		Example:           "  brokerctl " + group + " get " + prompt.Either(kind == 0, "d-4711", "login") + "\n  brokerctl " + group + " get d-4711 --wait 90s",
-		Args:              command.Exactly("the scope or the id"),
-		ValidArgsFunction: c.CompleteArgs(false, words.DecisionWords(kind)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
+			Example: get + prompt.Either(kind == 0, "d-4711", "login") + "\n" + get + "d-4711 --wait 90s",
+		},
+		Call: find(kind, func(q *pb.GetDecisionRequest) *string { return &q.Id },
+			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.GetDecision)),
+		Args:    []command.Arg{decisionArg(kind)},
+		Options: []command.Option{waitForVerdict},
+		After: func(g *command.Given, broker *client.Client, _ *pb.GetDecisionRequest, a *pb.GetDecisionResponse) (bool, error) {
+			if wait := g.Duration("wait"); wait > 0 {
+				return true, awaitVerdict(g.Caller, g.Cmd, broker, a.GetDecision(), wait)
 			}
-			id, err := decisionID(cmd.Context(), broker, kind, args[0])
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{Id: id})
-			if err != nil {
-				return err
-			}
-			if wait > 0 {
-				return awaitVerdict(c, cmd, broker, answer.GetDecision(), wait)
-			}
-			return c.Show(cmd, answer.GetDecision(), func(w io.Writer) { printDecision(c, w, answer.GetDecision()) })
+			return false, nil
+		},
+		Shown: "decision",
+		Text: func(g *command.Given, w io.Writer, _ *pb.GetDecisionRequest, a *pb.GetDecisionResponse) {
+			printDecision(g.Caller, w, a.GetDecision())
 		},
 	}
-	command.DurationVar(cmd.Flags(), &wait, "wait", 0, "how long to wait for the verdict; 0: do not wait")
-	return cmd
+}
+
+// decisionArg is the argument that names a decision of a kind.
+func decisionArg(kind pb.DecisionKind) command.Arg {
+	return command.Arg{Field: "id", Name: "the scope or the id", Kind: command.Kind{Words: words.DecisionWords(kind)}}
+}
+
+var waitForVerdict = command.Option{
+	Name: "wait", Type: "duration", Usage: "how long to wait for the verdict; 0: do not wait",
 }
 
 // awaitVerdict shows a decision once it has a verdict; the exit code is the verdict's.
@@ -155,76 +173,44 @@ func printDecision(c *command.Caller, w io.Writer, d *pb.Decision) {
 	c.Voice().AfterDecision(w, d)
 }
 
-func newDecisionListCommand(c *command.Caller, kind pb.DecisionKind) *cobra.Command {
-	request := &pb.ListDecisionsRequest{Kind: kind}
-	group := prompt.Either(kind == 0, "decision", prompt.Enum(kind))
-	var states []string
-	var kindName string
-	var all bool
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List unfinished " + group + "s, newest first",
-		Long:              "List unfinished " + group + "s, or with --all the finished ones too." + prompt.Either(kind == 0, "", "\n\nThe flags are those of brokerctl decision list."),
-		Annotations:       map[string]string{command.FlagsOf: prompt.Either(kind == 0, "", "decision list")},
-		Example:           "  brokerctl " + group + " list\n  brokerctl " + group + " list --all --owed-by critic-1 -o json",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if kindName != "" {
-				number, err := output.ParseEnum("kind", pb.DecisionKind(0).Descriptor(), kindName)
-				if err != nil {
-					return err
-				}
-				request.Kind = pb.DecisionKind(number)
-			}
-			for _, name := range states {
-				number, err := output.ParseEnum("state", pb.DecisionState(0).Descriptor(), name)
-				if err != nil {
-					return err
-				}
-				request.States = append(request.States, pb.DecisionState(number))
-			}
-			if len(states) == 0 && !all {
-				request.States = words.UnfinishedDecisions
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			found, err := command.Pages(limit, func(size int32, token string) ([]*pb.Decision, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Decisions().ListDecisions(cmd.Context(), request)
-				return page.GetDecisions(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, found, DecisionView(c, "no "+group+"s"))
+func decisionList(kind pb.DecisionKind) command.Listing[*pb.ListDecisionsRequest, *pb.ListDecisionsResponse, *pb.Decision] {
+	group := groupOf(kind)
+	agent := command.Kind{Name: "TEXT", Words: words.AgentNames}
+	l := command.Listing[*pb.ListDecisionsRequest, *pb.ListDecisionsResponse, *pb.Decision]{
+		Page: command.Page{
+			Use:     "list",
+			Short:   "List unfinished " + group + "s, newest first",
+			Long:    "List unfinished " + group + "s, or with --all the finished ones too.",
+			Example: "  brokerctl " + group + " list\n  brokerctl " + group + " list --all --owed-by critic-1 -o json",
 		},
+		Call:  command.Of((*client.Client).Decisions, pb.DecisionServiceClient.ListDecisions),
+		Items: (*pb.ListDecisionsResponse).GetDecisions,
+		Options: []command.Option{
+			{Name: "all", Type: "bool", Usage: "finished ones too"},
+			{Field: "states", Name: "state", Usage: "only this state: {}; repeatable"},
+			{Field: "opener", Name: "opened-by", Kind: agent, Usage: "only those of this agent"},
+			{Field: "owed_by", Kind: agent, Usage: "only those that wait for this agent"},
+			{Field: "task_id", Name: "task", Kind: words.Task, Usage: "only those of this task"},
+			{Field: "scope", Usage: "only those of this scope"},
+		},
+		Apart: [][]string{{"all", "state"}},
+		Prepare: func(g *command.Given, q *pb.ListDecisionsRequest) error {
+			if kind != 0 {
+				q.Kind = kind
+			}
+			if len(q.GetStates()) == 0 && !g.On("all") {
+				q.States = words.UnfinishedDecisions
+			}
+			return nil
+		},
+		View: func(g *command.Given) output.View[*pb.Decision] { return DecisionView(g.Caller, "no "+group+"s") },
 	}
-	f := cmd.Flags()
-	stateNames := jsonform.EnumNames(pb.DecisionState(0).Descriptor())
-	f.BoolVar(&all, "all", false, "finished ones too")
-	f.StringArrayVar(&states, "state", nil, "only this state: "+strings.Join(stateNames, ", ")+"; repeatable")
 	if kind == 0 {
-		kinds := jsonform.EnumNames(pb.DecisionKind(0).Descriptor())
-		f.StringVar(&kindName, "kind", "", "only this kind: "+strings.Join(kinds, ", "))
-		command.Must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
+		l.Options = append(l.Options, command.Option{Field: "kind", Usage: "only this kind: {}"})
+	} else {
+		l.Long, l.FlagsOf = l.Long+"\n\nThe flags are those of brokerctl decision list.", "decision list"
 	}
-	f.StringVar(&request.Opener, "opened-by", "", "only those of this agent")
-	f.StringVar(&request.OwedBy, "owed-by", "", "only those that wait for this agent")
-	f.StringVar(&request.TaskId, "task", "", "only those of this task")
-	f.StringVar(&request.Scope, "scope", "", "only those of this scope")
-	command.LimitVar(f, &limit, 0)
-	cmd.MarkFlagsMutuallyExclusive("all", "state")
-	command.Must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames, cobra.ShellCompDirectiveNoFileComp)))
-	names := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return c.Words(cmd, words.AgentNames)
-	}
-	command.Must(cmd.RegisterFlagCompletionFunc("opened-by", names))
-	command.Must(cmd.RegisterFlagCompletionFunc("owed-by", names))
-	return cmd
+	return l
 }
 
 // DecisionView lists decisions.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -33,10 +32,10 @@ feature. After revise in the last round (--max-rounds), or at the --deadline, an
 agent of the session's escalate-to roles decides.`,
 		"  brokerctl review list",
 		newSubmitCommand(c, KindReview),
-		newVerdictCommand(c, KindReview, "approve", "Approve the submitted work; this ends the review", "Looks right to me"),
-		newVerdictCommand(c, KindReview, "revise", "Ask for changes; the producer submits again", "Line 42 drops an error"),
-		newVerdictCommand(c, KindReview, "reject", "Reject the submitted work; this ends the review", "We no longer need this"),
-		newDecisionGetCommand(c, KindReview), newDecisionListCommand(c, KindReview))
+		verdict(KindReview, "approve", "Approve the submitted work; this ends the review", "Looks right to me").Command(c),
+		verdict(KindReview, "revise", "Ask for changes; the producer submits again", "Line 42 drops an error").Command(c),
+		verdict(KindReview, "reject", "Reject the submitted work; this ends the review", "We no longer need this").Command(c),
+		decisionGet(KindReview).Command(c), decisionList(KindReview).Command(c))
 }
 
 // NewPlanCommand returns the commands of brokerctl plan.
@@ -44,10 +43,10 @@ func NewPlanCommand(c *command.Caller) *cobra.Command {
 	return command.Group("plan", "Submit plans, and approve them", `A plan is submitted, revised and approved like a review (brokerctl help review).`,
 		"  brokerctl plan list",
 		newSubmitCommand(c, kindPlan),
-		newVerdictCommand(c, kindPlan, "approve", "Approve a plan", "Go ahead"),
-		newVerdictCommand(c, kindPlan, "revise", "Ask for changes of a plan", "Split the second step"),
-		newVerdictCommand(c, kindPlan, "reject", "Reject a plan", "Out of scope"),
-		newDecisionGetCommand(c, kindPlan), newDecisionListCommand(c, kindPlan))
+		verdict(kindPlan, "approve", "Approve a plan", "Go ahead").Command(c),
+		verdict(kindPlan, "revise", "Ask for changes of a plan", "Split the second step").Command(c),
+		verdict(kindPlan, "reject", "Reject a plan", "Out of scope").Command(c),
+		decisionGet(kindPlan).Command(c), decisionList(kindPlan).Command(c))
 }
 
 // A submission is what is submitted for a decision.
@@ -234,25 +233,19 @@ func ownDecision(ctx context.Context, broker *client.Client, c *command.Caller, 
 	return page.GetDecisions()[0], nil
 }
 
-// newVerdictCommand returns a command that gives one verdict on reviews or plans.
-func newVerdictCommand(c *command.Caller, kind pb.DecisionKind, verdict, about, example string) *cobra.Command {
-	group := prompt.Enum(kind)
-	var o rulingOptions
-	cmd := &cobra.Command{
-		Use:         verdict + " SCOPE|ID [TEXT...]",
-		Short:       about,
-		Long:        about + prompt.Either(verdict == "approve", ".", ".\n\nThe flags are those of brokerctl "+group+" approve."),
-		Annotations: map[string]string{command.FlagsOf: prompt.Either(verdict == "approve", "", group+" approve")},
-		Example:     "  brokerctl --agent critic-1 " + group + " " + verdict + " login " + prompt.ShellWord(example),
-		Args:        command.AtLeast("the scope or the id"),
-
-		ValidArgsFunction: c.CompleteArgs(false, words.DecisionWords(kind)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return decide(c, cmd, &o, kind, args[0], &pb.DecideRequest{Verdict: verdict, Reason: strings.Join(args[1:], " ")})
-		},
+// verdict returns a command that gives one verdict on reviews or plans.
+func verdict(kind pb.DecisionKind, verdict, about, example string) ruling {
+	group, long, flagsOf := groupOf(kind), about+".", ""
+	if verdict != "approve" {
+		flagsOf = group + " approve"
+		long += "\n\nThe flags are those of brokerctl " + flagsOf + "."
 	}
-	o.AddFlags(cmd)
-	return cmd
+	return newRuling(kind, verdict, flagsOf, command.Page{
+		Use:     verdict + " SCOPE|ID [TEXT...]",
+		Short:   about,
+		Long:    long,
+		Example: "  brokerctl --agent critic-1 " + group + " " + verdict + " login " + prompt.ShellWord(example),
+	}, decisionArg(kind))
 }
 
 // NewAgentShutdownCommand returns the command brokerctl agent shutdown.
@@ -283,12 +276,4 @@ Exit codes with --wait: 0 accepted, 10 deferred, 11 rejected, 4 no answer.`,
 	command.DurationVar(f, &o.wait, "wait", 0, "how long to wait for the answer; 0: do not wait")
 	command.AddRequestID(cmd, &o.request.RequestId)
 	return cmd
-}
-
-// after returns a time ahead.
-func after(c *command.Caller, d time.Duration) *timestamppb.Timestamp {
-	if d == 0 {
-		return nil
-	}
-	return timestamppb.New(c.Env.Now().Add(d))
 }
