@@ -15,34 +15,37 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// AcquireOptions are the options of lock acquire and token acquire.
-type AcquireOptions struct {
-	turn.Options
-	HolderOption
-	keep      bool
-	dryRun    bool
-	requestID string
+// AcquireOptions say how lock acquire and token acquire ask.
+type AcquireOptions struct{ keep, dryRun bool }
+
+// acquireFlags are the options of lock acquire and token acquire.
+var acquireFlags = []command.Option{
+	{Field: "wait", Usage: "wait up to this long, 24h at most (default: do not wait)"},
+	{Field: "max_hold", Name: "for", Usage: "how long to hold it unless extended, 1s to 7d (default: 30m)"},
+	{Field: "reason", Usage: "why, for agents that wait"},
+	holderFlag,
+	{Field: "keep_ticket", Name: "keep", Usage: "stay in the queue after --wait; a notice reports the grant"},
+	{Field: "dry_run", Usage: "only report whether it would be granted now"},
+	command.RequestID,
 }
 
-// AddFlags adds the options.
-func (o *AcquireOptions) AddFlags(cmd *cobra.Command) {
-	o.Options.AddFlags(cmd.Flags())
-	o.HolderOption.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&o.keep, "keep", false, "stay in the queue after --wait; a notice reports the grant")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only report whether it would be granted now")
-	command.AddRequestID(cmd, &o.requestID)
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "wait")
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "keep")
-}
+// acquireApart are those of them that exclude each other.
+var acquireApart = [][]string{{"dry-run", "wait"}, {"dry-run", "keep"}}
 
 // HolderOption says which worker of the agent owns what is asked for.
 type HolderOption struct{ name string }
 
-// AddFlags adds the option.
-func (o *HolderOption) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "holder", "",
-		"worker of the agent that is the owner; workers exclude each other ("+turn.HolderVariable+"); '': none")
+const holderUsage = "worker of the agent that is the owner; workers exclude each other (" + turn.HolderVariable + "); '': none"
+
+// holderFlag is the same for declared commands, which read it with holderOf.
+var holderFlag = command.Option{Name: "holder", Type: "string", Kind: command.Kind{Name: "NAME"}, Usage: holderUsage}
+
+func holderOf(g *command.Given) (string, error) {
+	return (&HolderOption{g.Text("holder")}).Holder(g.Caller, g.Cmd)
 }
+
+// AddFlags adds the option.
+func (o *HolderOption) AddFlags(f *pflag.FlagSet) { f.StringVar(&o.name, "holder", "", holderUsage) }
 
 // Holder returns whom the option, or else the environment, names. What the environment says is of its agent, not of another.
 func (o *HolderOption) Holder(c *command.Caller, cmd *cobra.Command) (string, error) {

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -34,14 +36,29 @@ fails or deregisters.`
 // NewLockCommand returns the commands of brokerctl lock.
 func NewLockCommand(c *command.Caller) *cobra.Command {
 	return command.Group("lock", "Lock files and directories, and show who holds them", lockLong, "  brokerctl lock list",
-		newLockAcquireCommand(c), newLockExtendCommand(c), newLockReleaseCommand(c),
-		newLockGetCommand(c), newLockListCommand(c), newLockRevokeCommand(c))
+		lockAcquire.Command(c), newLockExtendCommand(c), lockRelease.Command(c), lockGet.Command(c), lockList.Command(c),
+		lockRevoke.Command(c))
 }
 
-func newLockAcquireCommand(c *command.Caller) *cobra.Command {
-	o := &AcquireOptions{}
-	var shared bool
-	cmd := &cobra.Command{
+// Locks, and the names of files that paths of locks are made of.
+var (
+	files   = command.Kind{Files: true, Read: readLockPaths}
+	anyLock = command.Kind{Read: readLockPaths, Find: func(g *command.Given, _ string) command.WordList {
+		return words.AllLocks(g.Caller)
+	}}
+	ownLock = command.Kind{Find: func(g *command.Given, _ string) command.WordList { return words.OwnLocks(g.Caller) }}
+)
+
+func readLockPaths(g *command.Given, to command.Target, texts []string) error {
+	paths, err := turn.LockPaths(g.Caller, texts)
+	for _, path := range paths {
+		to.Set(protoreflect.ValueOfString(path))
+	}
+	return err
+}
+
+var lockAcquire = command.Spec[*pb.AcquireLocksRequest, *pb.AcquireLocksResponse]{
+	Page: command.Page{
 		Use:   "acquire PATH...",
 		Short: "Lock paths, all or none",
 		Long: `Lock paths: all of them, or none. An agent that already holds them gets the same
@@ -53,45 +70,42 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 		Example: `  brokerctl --agent builder-1 lock acquire src/a.go b.go --wait 90s
   brokerctl --agent builder-1 lock acquire docs/ --shared --for 2h
   brokerctl --agent builder-1 lock acquire 'src/**/*.sql' --dry-run`,
-		Args:              turn.LeastOne("the path"),
-		ValidArgsFunction: command.CompleteFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			paths, err := turn.LockPaths(c, args)
-			if err != nil {
-				return err
+	},
+	Call: func(
+		g *command.Given, broker *client.Client, q *pb.AcquireLocksRequest,
+	) (*pb.AcquireLocksResponse, error) {
+		ask := func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
+			q.Wait = command.Duration(wait)
+			return broker.Locks().AcquireLocks(g.Cmd.Context(), q)
+		}
+		return turn.Wait(g.Cmd.Context(), g.Caller, "the lock", g.Duration("wait"), ask)
+	},
+	Args: []command.Arg{{Field: "paths", Name: "the path", Kind: files}},
+	Options: append([]command.Option{
+		{Name: "shared", Type: "bool", Usage: "shared, for reading: compatible with other shared locks"},
+	}, acquireFlags...),
+	Apart: acquireApart,
+	Prepare: func(g *command.Given, q *pb.AcquireLocksRequest) (err error) {
+		q.Mode = turn.LockMode(g.On("shared"))
+		q.Holder, err = holderOf(g)
+		return err
+	},
+	After: func(
+		g *command.Given, _ *client.Client, q *pb.AcquireLocksRequest, a *pb.AcquireLocksResponse,
+	) (bool, error) {
+		o := &AcquireOptions{keep: q.GetKeepTicket(), dryRun: q.GetDryRun()}
+		return true, ShowAcquired(g.Caller, g.Cmd, a, q.GetPaths(), o, func(w io.Writer) {
+			prompt.Say(w, "%s %s, ends %s, fence %d", prompt.Either(a.GetAlreadyHeld(), "held before:", "locked"),
+				prompt.Paths(q.GetPaths()), g.When(a.GetHeldUntil()), a.GetFence())
+			if prompt.ForModel(w) {
+				prompt.Say(w, "Next: %s when done; %s for more time",
+					g.Command("lock release %d", a.GetFence()), g.Also("lock extend %d", a.GetFence()))
 			}
-			holder, err := o.Holder(c, cmd)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := turn.Wait(cmd.Context(), c, "the lock", o.Wait, func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
-				return broker.Locks().AcquireLocks(cmd.Context(), &pb.AcquireLocksRequest{
-					RequestId: o.requestID, Paths: paths, Mode: turn.LockMode(shared), Wait: command.Duration(wait), MaxHold: command.Duration(o.MaxHold),
-					Holder: holder, DryRun: o.dryRun, Reason: o.Reason, KeepTicket: o.keep,
-				})
-			})
-			if err != nil {
-				return err
-			}
-			return ShowAcquired(c, cmd, answer, paths, o, func(w io.Writer) {
-				prompt.Say(w, "%s %s, ends %s, fence %d", prompt.Either(answer.GetAlreadyHeld(), "held before:", "locked"), prompt.Paths(paths),
-					c.When(answer.GetHeldUntil()), answer.GetFence())
-				if prompt.ForModel(w) {
-					prompt.Say(w, "Next: %s when done; %s for more time",
-						c.Command("lock release %d", answer.GetFence()), c.Also("lock extend %d", answer.GetFence()))
-				}
-			})
-		},
-	}
-	o.AddFlags(cmd)
-	cmd.Flags().BoolVar(&shared, "shared", false, "shared, for reading: compatible with other shared locks")
-	return cmd
+		})
+	},
 }
 
+// newLockExtendCommand first asks for the fences of the locks that are named by their paths.
 func newLockExtendCommand(c *command.Caller) *cobra.Command {
 	var holder HolderOption
 	var maxHold time.Duration
@@ -144,10 +158,8 @@ exit code is 6.`,
 	return cmd
 }
 
-func newLockReleaseCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ReleaseLocksRequest{}
-	var holder HolderOption
-	cmd := &cobra.Command{
+var lockRelease = command.Spec[*pb.ReleaseLocksRequest, *pb.ReleaseLocksResponse]{
+	Page: command.Page{
 		Use:   "release [PATH|FENCE|TICKET...]",
 		Short: "Release locks, or leave their queues",
 		Long: `Release locks, or leave their queues: by path as it was acquired, by fence, by
@@ -155,53 +167,46 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 		Example: `  brokerctl --agent builder-1 lock release src/login.go
   brokerctl --agent builder-1 lock release 4711
   brokerctl --agent builder-1 lock release --all`,
-		ValidArgsFunction: c.CompleteArgs(true, words.OwnLocks(c)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			revisions, paths, err := lockTargets(c, args)
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 && !request.GetAll() {
-				return problem.Usagef("the lock is missing: give a path, a fence, a ticket, or --all")
-			}
-			request.Paths, request.Fences, request.Tickets = paths, revisions, revisions // each is one of both
-			if request.Holder, err = holder.Holder(c, cmd); err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Locks().ReleaseLocks(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			if answer.GetReleased()+answer.GetCancelled() == 0 && !request.GetAll() {
-				return noSuchLock(c, cmd.Context(), broker, request)
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				switch {
-				case answer.GetReleased()+answer.GetCancelled() == 0:
-					prompt.Say(w, "nothing was held")
-				case answer.GetReleased() == 0:
-					prompt.Say(w, "cancelled %s", prompt.Count(answer.GetCancelled(), "request"))
-				default:
-					prompt.Say(w, "released %s%s", prompt.Count(answer.GetReleased(), "path"),
-						prompt.Either(answer.GetCancelled() > 0, ", cancelled "+prompt.Count(answer.GetCancelled(), "request"), ""))
-				}
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&request.All, "all", false, "all that the owner holds and waits for")
-	holder.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+	},
+	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ReleaseLocks),
+	Args: []command.Arg{{Kind: ownLock}},
+	Options: []command.Option{
+		{Field: "all", Usage: "all that the owner holds and waits for"}, holderFlag, command.RequestID,
+	},
+	Prepare: func(g *command.Given, q *pb.ReleaseLocksRequest) (err error) {
+		if q.Fences, q.Paths, err = lockTargets(g.Caller, g.Args); err != nil {
+			return err
+		}
+		if len(g.Args) == 0 && !q.GetAll() {
+			return problem.Usagef("the lock is missing: give a path, a fence, a ticket, or --all")
+		}
+		q.Tickets = q.GetFences() // each number is one of both
+		q.Holder, err = holderOf(g)
+		return err
+	},
+	After: func(
+		g *command.Given, broker *client.Client, q *pb.ReleaseLocksRequest, a *pb.ReleaseLocksResponse,
+	) (bool, error) {
+		if a.GetReleased()+a.GetCancelled() == 0 && !q.GetAll() {
+			return true, noSuchLock(g.Caller, g.Cmd.Context(), broker, q)
+		}
+		return false, nil
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.ReleaseLocksRequest, a *pb.ReleaseLocksResponse) {
+		switch {
+		case a.GetReleased()+a.GetCancelled() == 0:
+			prompt.Say(w, "nothing was held")
+		case a.GetReleased() == 0:
+			prompt.Say(w, "cancelled %s", prompt.Count(a.GetCancelled(), "request"))
+		default:
+			prompt.Say(w, "released %s%s", prompt.Count(a.GetReleased(), "path"),
+				prompt.Either(a.GetCancelled() > 0, ", cancelled "+prompt.Count(a.GetCancelled(), "request"), ""))
+		}
+	},
 }
 
-func newLockListCommand(c *command.Caller) *cobra.Command {
-	filter := &pb.ListLocksRequest{}
-	var limit int
-	cmd := &cobra.Command{
+var lockList = command.Listing[*pb.ListLocksRequest, *pb.ListLocksResponse, proto.Message]{
+	Page: command.Page{
 		Use:   "list [PATH]",
 		Short: "List locks and waiting requests",
 		Long: `List locks and waiting requests; with PATH, only those that conflict with an
@@ -209,43 +214,23 @@ exclusive lock on it.`,
 		Example: `  brokerctl lock list src/login.go
   brokerctl lock list --owner builder-1
   brokerctl lock list --waiting`,
-		Args:              command.Between(0, "the path"),
-		ValidArgsFunction: c.CompleteArgs(false, words.AllLocks(c)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := &pb.ListLocksRequest{Agent: filter.GetAgent(), Waiting: filter.GetWaiting()}
-			if len(args) > 0 {
-				paths, err := turn.LockPaths(c, args)
-				if err != nil {
-					return err
-				}
-				request.Path = paths[0]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			items, err := command.Pages(limit, func(size int32, token string) ([]proto.Message, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Locks().ListLocks(cmd.Context(), request)
-				var items []proto.Message
-				for _, l := range page.GetLocks() {
-					items = append(items, l)
-				}
-				for _, t := range page.GetTickets() {
-					items = append(items, t)
-				}
-				return items, page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, items, LockView(c))
-		},
-	}
-	cmd.Flags().StringVar(&filter.Agent, "owner", "", "only what this agent holds or waits for")
-	cmd.Flags().BoolVar(&filter.Waiting, "waiting", false, "only requests that wait")
-	command.LimitVar(cmd.Flags(), &limit, 0)
-	return cmd
+	},
+	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ListLocks),
+	Items: func(page *pb.ListLocksResponse) (items []proto.Message) {
+		for _, l := range page.GetLocks() {
+			items = append(items, l)
+		}
+		for _, t := range page.GetTickets() {
+			items = append(items, t)
+		}
+		return items
+	},
+	Args: []command.Arg{{Field: "path", Name: "the path", Kind: anyLock}},
+	Options: []command.Option{
+		{Field: "agent", Name: "owner", Kind: words.Agent, Usage: "only what this agent holds or waits for"},
+		{Field: "waiting", Usage: "only requests that wait"},
+	},
+	View: func(g *command.Given) output.View[proto.Message] { return LockView(g.Caller) },
 }
 
 // LockView lists locks and tickets.
@@ -282,9 +267,8 @@ func waiting(c *command.Caller, position int32, kept bool, obstacles []*pb.Obsta
 	return s + prompt.Either(kept, ", kept", "")
 }
 
-func newLockRevokeCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ForceReleaseLocksRequest{}
-	cmd := &cobra.Command{
+var lockRevoke = command.Spec[*pb.ForceReleaseLocksRequest, *pb.ForceReleaseLocksResponse]{
+	Page: command.Page{
 		Use:   "revoke [PATH|FENCE|TICKET...]",
 		Short: "Take locks from their owners, with a reason (operators)",
 		Long: `Take locks from their owners and give them the reason: every lock that conflicts
@@ -294,38 +278,33 @@ once.`,
 		Example: `  brokerctl lock revoke src/login.go --reason "builder-1 hangs"
   brokerctl lock revoke 4711 --reason "taken by mistake"
   brokerctl lock revoke --owner builder-1 --reason "builder-1 hangs"`,
-		ValidArgsFunction: c.CompleteArgs(true, words.AllLocks(c)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if request.Revisions, request.Paths, err = lockTargets(c, args); err != nil {
-				return err
-			}
-			if len(args) == 0 && request.GetAgent() == "" {
-				return problem.Usagef("the lock is missing: give a path, a fence, a ticket, or --owner")
-			}
-			if request.GetReason() == "" {
-				return problem.Usagef("--reason is missing: the owners receive it")
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Locks().ForceReleaseLocks(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				if len(answer.GetReleased()) == 0 {
-					prompt.Say(w, "nothing was held")
-				}
-				for _, l := range answer.GetReleased() {
-					fmt.Fprintf(w, "took %s from %s, fence %d\n", prompt.Paths(l.GetPaths()), prompt.Clean(prompt.Owner(l.GetAgent(), l.GetHolder())), l.GetFence())
-				}
-			})
-		},
-	}
-	cmd.Flags().StringVar(&request.Agent, "owner", "", "all that this agent holds and waits for")
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the owners; required")
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+	},
+	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ForceReleaseLocks),
+	Args: []command.Arg{{Kind: anyLock}},
+	Options: []command.Option{
+		{Field: "agent", Name: "owner", Kind: words.Agent, Usage: "all that this agent holds and waits for"},
+		{Field: "reason", Usage: "why, for the owners; required"},
+		command.RequestID,
+	},
+	Prepare: func(g *command.Given, q *pb.ForceReleaseLocksRequest) (err error) {
+		q.Revisions, q.Paths, err = lockTargets(g.Caller, g.Args)
+		switch {
+		case err != nil:
+			return err
+		case len(g.Args) == 0 && q.GetAgent() == "":
+			return problem.Usagef("the lock is missing: give a path, a fence, a ticket, or --owner")
+		case q.GetReason() == "":
+			return problem.Usagef("--reason is missing: the owners receive it")
+		}
+		return nil
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.ForceReleaseLocksRequest, a *pb.ForceReleaseLocksResponse) {
+		if len(a.GetReleased()) == 0 {
+			prompt.Say(w, "nothing was held")
+		}
+		for _, l := range a.GetReleased() {
+			owner := prompt.Clean(prompt.Owner(l.GetAgent(), l.GetHolder()))
+			fmt.Fprintf(w, "took %s from %s, fence %d\n", prompt.Paths(l.GetPaths()), owner, l.GetFence())
+		}
+	},
 }

@@ -5,55 +5,53 @@ import (
 	"io"
 	"slices"
 	"strconv"
-
-	"github.com/spf13/cobra"
+	"strings"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/turn"
-	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
-func newLockGetCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
+// lockGet reads all pages of the locks that conflict with the path, or of all, and keeps what concerns a fence.
+var lockGet = command.Spec[*pb.ListLocksRequest, *pb.ListLocksResponse]{
+	Page: command.Page{
 		Use:   "get PATH|FENCE|TICKET",
 		Short: "Show who holds a path or lock, and which requests wait for it",
 		Long: `Show the locks that conflict with an exclusive lock on a path, or the lock with a
 fence, and the requests that wait for them. Exit code 3: there is none.`,
 		Example: `  brokerctl lock get src/login.go
   brokerctl lock get 4711 -o json`,
-		Args:              command.Exactly("the path or fence"),
-		ValidArgsFunction: c.CompleteArgs(false, words.AllLocks(c)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			revisions, paths, err := lockTargets(c, args)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := listLocks(cmd.Context(), broker, &pb.ListLocksRequest{Path: slices.Concat(paths, []string{""})[0]})
-			if err != nil {
-				return err
-			}
-			for _, r := range revisions {
-				answer.Locks = slices.DeleteFunc(answer.Locks, func(l *pb.Lock) bool { return l.GetFence() != r })
-				answer.Tickets = slices.DeleteFunc(answer.Tickets, func(t *pb.LockTicket) bool {
-					isObstacle := func(o *pb.Obstacle) bool { return o.GetRevision() == r }
-					return t.GetTicket() != r && !slices.ContainsFunc(t.GetObstacles(), isObstacle)
-				})
-			}
-			if len(answer.GetLocks())+len(answer.GetTickets()) == 0 {
-				return problem.Failf(problem.ExitNotFound, "there is no lock on %s (%s)", args[0], c.Command("lock list"))
-			}
-			return c.Show(cmd, answer, func(w io.Writer) { printLocks(c, w, answer) })
-		},
-	}
+	},
+	Call: func(g *command.Given, broker *client.Client, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
+		answer, err := listLocks(g.Cmd.Context(), broker, q)
+		if err != nil {
+			return nil, err
+		}
+		if r, err := strconv.ParseInt(g.Args[0], 10, 64); err == nil && q.GetPath() == "" {
+			answer.Locks = slices.DeleteFunc(answer.Locks, func(l *pb.Lock) bool { return l.GetFence() != r })
+			answer.Tickets = slices.DeleteFunc(answer.Tickets, func(t *pb.LockTicket) bool {
+				isObstacle := func(o *pb.Obstacle) bool { return o.GetRevision() == r }
+				return t.GetTicket() != r && !slices.ContainsFunc(t.GetObstacles(), isObstacle)
+			})
+		}
+		if len(answer.GetLocks())+len(answer.GetTickets()) == 0 {
+			return nil, problem.Failf(problem.ExitNotFound, "there is no lock on %s (%s)", g.Args[0], g.Command("lock list"))
+		}
+		return answer, nil
+	},
+	Args: []command.Arg{{Name: "the path or fence", Kind: anyLock}},
+	Prepare: func(g *command.Given, q *pb.ListLocksRequest) error {
+		_, paths, err := lockTargets(g.Caller, g.Args)
+		q.Path = strings.Join(paths, "")
+		return err
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.ListLocksRequest, a *pb.ListLocksResponse) {
+		printLocks(g.Caller, w, a)
+	},
 }
 
 // printLocks shows all that is known of some locks, and the requests that wait for them.

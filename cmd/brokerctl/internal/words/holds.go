@@ -60,37 +60,25 @@ func lockWords(c *command.Caller, ctx context.Context, broker *client.Client, ag
 	return words, nil
 }
 
+// TokenWords returns the scopes of the tokens of a type, or the types if it is empty.
+func TokenWords(kind string) command.WordList {
+	return func(ctx context.Context, broker *client.Client) ([]string, error) {
+		page, err := broker.As("").Tokens().ListTokens(ctx, &pb.ListTokensRequest{Type: kind, PageSize: command.MaxPage})
+		var words []string
+		for _, k := range page.GetTokens() {
+			words = append(words, prompt.Either(kind == "", k.GetType(), k.GetScope()))
+		}
+		slices.Sort(words)
+		return slices.Compact(words), err
+	}
+}
+
 // CompleteTokens completes a token's type and scope.
 func CompleteTokens(c *command.Caller) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 1 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return c.Words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-			request := &pb.ListTokensRequest{PageSize: command.MaxPage}
-			if len(args) == 1 {
-				request.Type = args[0]
-			}
-			page, err := broker.As("").Tokens().ListTokens(ctx, request)
-			var words []string
-			for _, k := range page.GetTokens() {
-				words = append(words, prompt.Either(len(args) == 0, k.GetType(), k.GetScope()))
-			}
-			slices.Sort(words)
-			return slices.Compact(words), err
-		})
-	}
-}
-
-// CompleteTokenPass completes a token's type and scope, and then an agent or a role.
-func CompleteTokenPass(c *command.Caller) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		switch len(args) {
-		case 0, 1:
-			return CompleteTokens(c)(cmd, args, toComplete)
-		case 2:
-			return c.Words(cmd, Owners)
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return c.Words(cmd, TokenWords(strings.Join(args, "")))
 	}
 }
