@@ -146,11 +146,6 @@ func LimitVar(f *pflag.FlagSet, p *int, value int) {
 	f.IntVar(p, "limit", value, "list at most this many; 0: all")
 }
 
-// OldestVar adds the option of a list that otherwise begins with the newest.
-func OldestVar(f *pflag.FlagSet, p *bool) {
-	f.BoolVar(p, "oldest", false, "oldest first")
-}
-
 // valueNames are the names that help pages give to the values of options.
 var valueNames = map[string]string{
 	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT", "owner": "AGENT",
