@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -16,40 +17,34 @@ import (
 // NewAdminCommand returns the commands of brokerctl admin.
 func NewAdminCommand(c *command.Caller) *cobra.Command {
 	return command.Group("admin", "Check, back up, prune and drain the broker, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
-		newAdminBackupCommand(c), newAdminCheckCommand(c), newAdminDrainCommand(c), newAdminMoveCommand(c), newAdminPruneCommand(c))
+		newAdminBackupCommand(c), adminCheck.Command(c), newAdminDrainCommand(c), adminMove.Command(c), adminPrune.Command(c))
 }
 
-func newAdminCheckCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
-		Use:     "check",
-		Short:   "Check the database and the broker's invariants",
-		Example: "  brokerctl admin check",
+var adminCheck = command.Spec[*pb.CheckDatabaseRequest, *pb.CheckDatabaseResponse]{
+	Page: command.Page{
+		Use:   "check",
+		Short: "Check the database and the broker's invariants",
 		Long: `Check the database for damage, and the broker's invariants in all sessions, while
 the broker runs. Exit code 1: something was found.`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Admin().CheckDatabase(cmd.Context(), &pb.CheckDatabaseRequest{})
-			if err != nil {
-				return err
-			}
-			err = c.Show(cmd, answer, func(w io.Writer) {
-				for _, p := range answer.GetProblems() {
-					fmt.Fprintln(w, prompt.OneLine(p))
-				}
-				prompt.Say(w, "checked %s, %s and %s up to revision %d: %s", prompt.Count(answer.GetMessages(), "message"),
-					prompt.Count(answer.GetDeliveries(), "delivery"), prompt.Count(answer.GetEvents(), "event"), answer.GetRevision(), problems(len(answer.GetProblems())))
-			})
-			if n := len(answer.GetProblems()); err == nil && n > 0 {
-				return problem.Failf(problem.ExitError, "the check found %s", problems(n))
-			}
-			return err
-		},
+		Example: "  brokerctl admin check",
+	},
+	Call: command.Of((*client.Client).Admin, pb.AdminServiceClient.CheckDatabase),
+	After: func(g *command.Given, _ *client.Client, _ *pb.CheckDatabaseRequest, a *pb.CheckDatabaseResponse) (bool, error) {
+		err := g.Show(g.Cmd, a, func(w io.Writer) { printCheck(w, a) })
+		if n := len(a.GetProblems()); err == nil && n > 0 {
+			err = problem.Failf(problem.ExitError, "the check found %s", problems(n))
+		}
+		return true, err
+	},
+}
+
+func printCheck(w io.Writer, a *pb.CheckDatabaseResponse) {
+	for _, p := range a.GetProblems() {
+		fmt.Fprintln(w, prompt.OneLine(p))
 	}
+	prompt.Say(w, "checked %s, %s and %s up to revision %d: %s",
+		prompt.Count(a.GetMessages(), "message"), prompt.Count(a.GetDeliveries(), "delivery"),
+		prompt.Count(a.GetEvents(), "event"), a.GetRevision(), problems(len(a.GetProblems())))
 }
 
 func problems(n int) string {
@@ -59,10 +54,8 @@ func problems(n int) string {
 	return prompt.Count(n, "problem")
 }
 
-func newAdminMoveCommand(c *command.Caller) *cobra.Command {
-	var ids []string
-	var reason, requestID string
-	cmd := &cobra.Command{
+var adminMove = command.Spec[*pb.MoveMessagesRequest, *pb.MoveMessagesResponse]{
+	Page: command.Page{
 		Use:   "move FROM TO",
 		Short: "Move messages that wait in one mailbox to another",
 		Long: `Move the messages that wait in one mailbox to another: mail for a role that no agent has, or for an agent that will
@@ -70,37 +63,41 @@ not return. A mailbox is an agent's name, role:NAME or channel:NAME. Messages ke
 failed attempts. Claimed and finished messages stay, and so do directives.`,
 		Example: `  brokerctl admin move role:bulider role:builder
   brokerctl admin move builder-1 builder-2 --id 4711`,
-		Args:              command.Exactly("the mailbox that the messages wait in", "the mailbox that they go to"),
-		ValidArgsFunction: c.CompleteArgs(false, words.MailboxNames, words.MailboxNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(ids) == 0 && requestID != "" {
-				return problem.Usagef("--request-id needs --id: a whole mailbox can take several requests")
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer := &pb.MoveMessagesResponse{}
-			for moved := int32(0); ; {
-				answer, err = broker.Admin().MoveMessages(cmd.Context(),
-					&pb.MoveMessagesRequest{RequestId: requestID, From: args[0], To: args[1], Ids: ids, Reason: reason})
-				if err != nil {
-					return err
-				}
-				moved += answer.GetMoved()
-				if len(ids) > 0 || answer.GetMoved() < command.MaxPage {
-					answer.Moved = moved
-					break
-				}
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "moved %s to %s%s", prompt.Count(answer.GetMoved(), "message"), args[1],
-					prompt.Either(answer.GetLeft() > 0, fmt.Sprintf("; %d still in %s", answer.GetLeft(), args[0]), ""))
-			})
-		},
+	},
+	Call: move,
+	Args: []command.Arg{
+		{Field: "from", Name: "the mailbox that the messages wait in", Kind: words.Mailbox},
+		{Field: "to", Name: "the mailbox that they go to", Kind: words.Mailbox},
+	},
+	Options: []command.Option{
+		{Field: "ids", Name: "id", Comma: true, Kind: words.MessageID,
+			Usage: "move only the message with this id or revision; repeatable"},
+		{Field: "reason", Usage: "why; for the log"},
+		command.RequestID,
+	},
+	Prepare: func(_ *command.Given, q *pb.MoveMessagesRequest) error {
+		if len(q.GetIds()) == 0 && q.GetRequestId() != "" {
+			return problem.Usagef("--request-id needs --id: a whole mailbox can take several requests")
+		}
+		return nil
+	},
+	Text: func(_ *command.Given, w io.Writer, q *pb.MoveMessagesRequest, a *pb.MoveMessagesResponse) {
+		prompt.Say(w, "moved %s to %s%s", prompt.Count(a.GetMoved(), "message"), q.GetTo(),
+			prompt.Either(a.GetLeft() > 0, fmt.Sprintf("; %d still in %s", a.GetLeft(), q.GetFrom()), ""))
+	},
+}
+
+// move repeats the call until a whole mailbox has moved.
+func move(g *command.Given, broker *client.Client, q *pb.MoveMessagesRequest) (*pb.MoveMessagesResponse, error) {
+	for moved := int32(0); ; {
+		a, err := broker.Admin().MoveMessages(g.Cmd.Context(), q)
+		if err != nil {
+			return nil, err
+		}
+		moved += a.GetMoved()
+		if len(q.GetIds()) > 0 || a.GetMoved() < command.MaxPage {
+			a.Moved = moved
+			return a, nil
+		}
 	}
-	cmd.Flags().StringSliceVar(&ids, "id", nil, "move only the message with this id or revision; repeatable")
-	cmd.Flags().StringVar(&reason, "reason", "", "why; for the log")
-	command.AddRequestID(cmd, &requestID)
-	return cmd
 }

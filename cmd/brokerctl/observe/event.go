@@ -6,89 +6,47 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
 )
 
 // NewEventCommand returns the commands of brokerctl event.
 func NewEventCommand(c *command.Caller) *cobra.Command {
 	return command.Group("event", "List, follow and publish events", `The event log has every change, in order of revision.`, "  brokerctl event follow",
-		newEventListCommand(c), newEventFollowCommand(c), newEventPublishCommand(c))
+		eventList.Command(c), newEventFollowCommand(c), eventPublish.Command(c))
 }
 
-// eventOptions choose events.
-type eventOptions struct {
-	categories []string
-	types      []string
-	severity   string
-	sources    []string
-	roles      []string
-	task       string
-	when       command.TimeRange
-}
-
-// AddFlags adds the options.
-func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.categories, "category", nil, "only these: "+strings.Join(jsonform.EnumNames(pb.EventCategory(0).Descriptor()), ", "))
-	f.StringSliceVar(&o.types, "type", nil, "only these types, such as message.sent or 'message.*'; repeatable")
-	f.StringVar(&o.severity, "severity", "", "this severity or a higher one: "+strings.Join(jsonform.EnumNames(pb.Severity(0).Descriptor()), ", "))
-	f.StringSliceVar(&o.sources, "source", nil, "only caused by this agent; repeatable")
-	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of this role; repeatable")
-	f.StringVar(&o.task, "task", "", "only of this task")
-	o.when.AddFlags(f, "events")
-}
-
-// complete adds completions.
-func (o *eventOptions) complete(c *command.Caller, cmd *cobra.Command) {
-	categories, severities := jsonform.EnumNames(pb.EventCategory(0).Descriptor()), jsonform.EnumNames(pb.Severity(0).Descriptor())
-	command.Must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
-	command.Must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
-	command.Must(cmd.RegisterFlagCompletionFunc("type", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return c.Words(cmd, eventTypes)
-	}))
+// eventFilter are the options that choose events.
+var eventFilter = []command.Option{
+	{Field: "filter.categories", Name: "category", Usage: "only these: {}"},
+	{Field: "filter.types", Name: "type", Comma: true, Kind: command.Kind{Name: "TYPE", Words: eventTypes},
+		Usage: "only these types, such as message.sent or 'message.*'; repeatable"},
+	{Field: "filter.lowest_severity", Name: "severity", Usage: "this severity or a higher one: {}"},
+	{Field: "filter.sources", Name: "source", Comma: true, Kind: words.Agent, Usage: "only caused by this agent; repeatable"},
+	{Field: "filter.source_roles", Name: "source-role", Comma: true, Kind: words.Role,
+		Usage: "only caused by agents of this role; repeatable"},
+	{Field: "filter.task_id", Name: "task", Kind: words.Task, Usage: "only of this task"},
+	command.Since("filter.since", "", "events"),
+	command.Until("filter.until", "events"),
 }
 
 // eventTypes returns the types of the newest events.
 func eventTypes(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Events().ListEvents(ctx, &pb.ListEventsRequest{NewestFirst: true})
-	var words []string
+	var types []string
 	for _, e := range page.GetEvents() {
-		words = append(words, e.GetType())
+		types = append(types, e.GetType())
 	}
-	slices.Sort(words)
-	return slices.Compact(words), err
-}
-
-// filter returns the API's form.
-func (o *eventOptions) filter(c *command.Caller) (*pb.EventFilter, error) {
-	severity, err := output.ParseEnum("severity", pb.Severity(0).Descriptor(), o.severity)
-	if err != nil {
-		return nil, err
-	}
-	filter := &pb.EventFilter{
-		Types: o.types, LowestSeverity: pb.Severity(severity), Sources: o.sources, SourceRoles: o.roles, TaskId: o.task,
-	}
-	if filter.Since, filter.Until, err = o.when.Parse(c); err != nil {
-		return nil, err
-	}
-	for _, name := range o.categories {
-		category, err := output.ParseEnum("category", pb.EventCategory(0).Descriptor(), name)
-		if err != nil {
-			return nil, err
-		}
-		filter.Categories = append(filter.Categories, pb.EventCategory(category))
-	}
-	return filter, nil
+	slices.Sort(types)
+	return slices.Compact(types), err
 }
 
 // EventView lists events. As a prompt they are one line each, like the table.
@@ -113,48 +71,29 @@ func EventView(c *command.Caller) output.View[*pb.Event] {
 	}
 }
 
-func newEventListCommand(c *command.Caller) *cobra.Command {
-	o := &eventOptions{}
-	request := &pb.ListEventsRequest{}
-	var limit int
-	cmd := &cobra.Command{
+var eventList = command.Listing[*pb.ListEventsRequest, *pb.ListEventsResponse, *pb.Event]{
+	Page: command.Page{
 		Use:   "list",
 		Short: "List events in order of revision",
 		Example: `  brokerctl event list --newest --limit 20
   brokerctl event list --since 1h --source builder-1 -o json`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if request.Filter, err = o.filter(c); err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			events, err := command.Pages(limit, func(size int32, token string) ([]*pb.Event, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Events().ListEvents(cmd.Context(), request)
-				return page.GetEvents(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, events, EventView(c))
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	cmd.Flags().Int64Var(&request.AfterRevision, "after", 0, "only after this revision")
-	cmd.Flags().Int64Var(&request.UntilRevision, "until-revision", 0, "only up to this revision; 0: no bound")
-	cmd.Flags().BoolVar(&request.NewestFirst, "newest", false, "newest first")
-	command.LimitVar(cmd.Flags(), &limit, 100)
-	o.complete(c, cmd)
-	return cmd
+	},
+	Call:  command.Of((*client.Client).Events, pb.EventServiceClient.ListEvents),
+	Items: (*pb.ListEventsResponse).GetEvents,
+	Options: append([]command.Option{
+		{Field: "after_revision", Name: "after", Kind: revision, Usage: "only after this revision"},
+		{Field: "until_revision", Kind: revision, Usage: "only up to this revision; 0: no bound"},
+		{Field: "newest_first", Name: "newest", Usage: "newest first"},
+	}, eventFilter...),
+	Limit: 100,
+	View:  func(g *command.Given) output.View[*pb.Event] { return EventView(g.Caller) },
 }
 
+var revision = command.Kind{Name: "REVISION"}
+
 func newEventFollowCommand(c *command.Caller) *cobra.Command {
-	o := &eventOptions{}
+	request := &pb.ListEventsRequest{} // only its filter
+	var filter func(*command.Given) error
 	var after int64
 	var cursor string
 	var limit int
@@ -172,8 +111,7 @@ beginning of the log. The filters of brokerctl event list apply here too.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
-			filter, err := o.filter(c)
-			if err != nil {
+			if err := filter(&command.Given{Caller: c, Cmd: cmd}); err != nil {
 				return err
 			}
 			print, err := output.Follow(&c.Output, cmd, EventView(c))
@@ -184,7 +122,7 @@ beginning of the log. The filters of brokerctl event list apply here too.`,
 			if err != nil {
 				return err
 			}
-			options := client.EventOptions{After: after, FromNow: !cmd.Flags().Changed("after"), Cursor: cursor, Filter: filter}
+			options := client.EventOptions{After: after, FromNow: !cmd.Flags().Changed("after"), Cursor: cursor, Filter: request.GetFilter()}
 			n := 0
 			for event, err := range broker.FollowEvents(ctx, options) {
 				if err != nil {
@@ -200,10 +138,9 @@ beginning of the log. The filters of brokerctl event list apply here too.`,
 			return ctx.Err()
 		},
 	}
-	o.AddFlags(cmd.Flags())
+	c.BindLater(cmd, func() { filter = command.BindOptions(c, cmd, request.ProtoReflect(), eventFilter) })
 	cmd.Flags().Int64Var(&after, "after", 0, "start after this revision; 0: at the beginning of the log")
 	cmd.Flags().StringVar(&cursor, "cursor", "", "continue where the last follow with this name stopped; the broker stores the position")
 	cmd.Flags().IntVar(&limit, "limit", 0, "end after this many events")
-	o.complete(c, cmd)
 	return cmd
 }

@@ -29,6 +29,7 @@ type Option struct {
 	Value string // the default
 	Zero  bool   // a duration of 0 is a value like any other; otherwise it is left out
 	Comma bool   // of a list of texts: a comma separates two of them
+	Must  bool   // it must be given
 	Means int32  // the flag is a switch that sets this value of an enum
 }
 
@@ -169,8 +170,9 @@ func (v *optionValue) check(s string) (err error) {
 	return err
 }
 
-// bindOptions adds the options to a command. The returned function sets the fields of those that were given.
-func bindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, options []Option) func(*Given) error {
+// BindOptions adds the options to a command, also to one that is not declared. The returned function sets the fields of
+// those that were given.
+func BindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, options []Option) func(*Given) error {
 	var set []func(*Given) error
 	for _, o := range options {
 		v := &optionValue{kind: o.Type, called: o.Kind.nameOf(nil, o.flag()), commas: o.Comma}
@@ -196,6 +198,9 @@ func bindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, op
 			v.texts = []string{"false"}
 		}
 		f := cmd.Flags().VarPF(v, o.flag(), o.Short, usage)
+		if o.Must {
+			Must(cmd.MarkFlagRequired(o.flag()))
+		}
 		if v.kind == "bool" {
 			f.NoOptDefVal = "true"
 			continue

@@ -308,7 +308,7 @@ func argumentsOf(use string) []string {
 
 // options adds the flags.
 func (b *binding) options(c *Caller, cmd *cobra.Command) {
-	b.set = bindOptions(c, cmd, b.request.ProtoReflect(), b.flags)
+	b.set = BindOptions(c, cmd, b.request.ProtoReflect(), b.flags)
 }
 
 // fill sets the fields of the request from what the caller has given.
