@@ -12,6 +12,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -24,7 +25,8 @@ in the same form (send --artifact NAME@3).`
 // NewArtifactCommand returns the commands of brokerctl artifact.
 func NewArtifactCommand(c *command.Caller) *cobra.Command {
 	return command.Group("artifact", "Share files", artifactLong, "  brokerctl artifact list",
-		newArtifactUploadCommand(c), newArtifactDownloadCommand(c), newArtifactGetCommand(c), newArtifactListCommand(c), newArtifactDeleteCommand(c))
+		newArtifactUploadCommand(c), newArtifactDownloadCommand(c), artifactGet.Command(c), artifactList.Command(c),
+		artifactDelete.Command(c))
 }
 
 // artifactNames completes the first argument, an artifact.
@@ -73,39 +75,37 @@ func artifactFacts(c *command.Caller, v *pb.ArtifactVersion) string {
 	return text
 }
 
-func newArtifactGetCommand(c *command.Caller) *cobra.Command {
-	request := &pb.GetArtifactRequest{}
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "get NAME[@VERSION]",
-		Short:             "Describe an artifact and its versions",
-		Example:           "  brokerctl artifact get docs/plan.md",
-		Args:              command.Exactly("the artifact's name"),
-		ValidArgsFunction: c.CompleteArgs(false, artifactNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Name, request.Version = client.ParseArtifact(args[0])
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
+// oneArtifact is the argument that names an artifact, or a version of it.
+var oneArtifact = []command.Arg{{Name: "the artifact's name", Kind: command.Kind{Words: artifactNames}}}
+
+var artifactGet = command.Spec[*pb.GetArtifactRequest, *pb.GetArtifactResponse]{
+	Page: command.Page{
+		Use:     "get NAME[@VERSION]",
+		Short:   "Describe an artifact and its versions",
+		Example: "  brokerctl artifact get docs/plan.md",
+	},
+	Call: func(g *command.Given, broker *client.Client, q *pb.GetArtifactRequest) (*pb.GetArtifactResponse, error) {
+		answer := &pb.GetArtifactResponse{}
+		versions, err := command.Pages(g.Int("limit"), func(size int32, token string) ([]*pb.ArtifactVersion, string, error) {
+			q.PageSize, q.PageToken = size, token
+			page, err := broker.Artifacts().GetArtifact(g.Cmd.Context(), q)
+			if err == nil && answer.Artifact == nil {
+				answer = page
 			}
-			answer := &pb.GetArtifactResponse{}
-			versions, err := command.Pages(limit, func(size int32, token string) ([]*pb.ArtifactVersion, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Artifacts().GetArtifact(cmd.Context(), request)
-				if answer.Artifact == nil {
-					answer = page
-				}
-				return page.GetVersions(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			answer.Versions = versions
-			return c.Show(cmd, answer, func(w io.Writer) { printArtifact(c, w, answer) })
-		},
-	}
-	command.LimitVar(cmd.Flags(), &limit, 20)
-	return cmd
+			return page.GetVersions(), page.GetNextPageToken(), err
+		})
+		answer.Versions = versions
+		return answer, err
+	},
+	Args:    oneArtifact,
+	Options: []command.Option{{Name: "limit", Type: "int", Value: "20", Usage: "list at most this many; 0: all"}},
+	Prepare: func(g *command.Given, q *pb.GetArtifactRequest) error {
+		q.Name, q.Version = client.ParseArtifact(g.Args[0])
+		return nil
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetArtifactRequest, a *pb.GetArtifactResponse) {
+		printArtifact(g.Caller, w, a)
+	},
 }
 
 // printArtifact describes a version and the others of its artifact.
@@ -123,65 +123,42 @@ func printArtifact(c *command.Caller, w io.Writer, answer *pb.GetArtifactRespons
 	}
 }
 
-func newArtifactListCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ListArtifactsRequest{}
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list [PREFIX]",
-		Short:             "List artifacts",
-		Example:           "  brokerctl artifact list docs/ --from builder-1",
-		Args:              command.Between(0, "the prefix"),
-		ValidArgsFunction: c.CompleteArgs(false, artifactNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.NamePrefix = strings.Join(args, "")
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			versions, err := command.Pages(limit, func(size int32, token string) ([]*pb.ArtifactVersion, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.Artifacts().ListArtifacts(cmd.Context(), request)
-				return page.GetArtifacts(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, versions, artifactView(c))
-		},
-	}
-	cmd.Flags().StringVar(&request.Agent, "from", "", "only uploads of this agent")
-	cmd.Flags().StringVar(&request.TaskId, "task", "", "only artifacts of this task")
-	cmd.Flags().StringVar(&request.Sha256, "sha256", "", "only versions whose content has this hash")
-	cmd.Flags().BoolVar(&request.AllVersions, "versions", false, "all versions (default: the newest of each name)")
-	command.LimitVar(cmd.Flags(), &limit, 100)
-	return cmd
+var artifactList = command.Listing[*pb.ListArtifactsRequest, *pb.ListArtifactsResponse, *pb.ArtifactVersion]{
+	Page: command.Page{
+		Use:     "list [PREFIX]",
+		Short:   "List artifacts",
+		Example: "  brokerctl artifact list docs/ --from builder-1",
+	},
+	Call:  command.Of((*client.Client).Artifacts, pb.ArtifactServiceClient.ListArtifacts),
+	Items: (*pb.ListArtifactsResponse).GetArtifacts,
+	Args:  []command.Arg{{Field: "name_prefix", Name: "the prefix", Kind: command.Kind{Words: artifactNames}}},
+	Options: []command.Option{
+		{Field: "agent", Name: "from", Kind: words.Agent, Usage: "only uploads of this agent"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "only artifacts of this task"},
+		{Field: "sha256", Usage: "only versions whose content has this hash"},
+		{Field: "all_versions", Name: "versions", Usage: "all versions (default: the newest of each name)"},
+	},
+	Limit: 100,
+	View:  func(g *command.Given) output.View[*pb.ArtifactVersion] { return artifactView(g.Caller) },
 }
 
-func newArtifactDeleteCommand(c *command.Caller) *cobra.Command {
-	request := &pb.DeleteArtifactRequest{}
-	cmd := &cobra.Command{
+var artifactDelete = command.Spec[*pb.DeleteArtifactRequest, *pb.DeleteArtifactResponse]{
+	Page: command.Page{
 		Use:   "delete NAME[@VERSION]",
 		Short: "Delete a version, or an artifact with all its versions",
 		Long: `Delete a version, or without @VERSION an artifact with all its versions. Only the
 agents that uploaded them, operators and the session's directors may do so.`,
-		Example:           "  brokerctl artifact delete docs/plan.md@1",
-		Args:              command.Exactly("the artifact's name"),
-		ValidArgsFunction: c.CompleteArgs(false, artifactNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Name, request.Version = client.ParseArtifact(args[0])
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Artifacts().DeleteArtifact(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "deleted %s: %s, %s freed", prompt.OneLine(args[0]), prompt.Count(answer.GetVersions(), "version"), output.Size(answer.GetFreedBytes()))
-			})
-		},
-	}
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+		Example: "  brokerctl artifact delete docs/plan.md@1",
+	},
+	Call:    command.Of((*client.Client).Artifacts, pb.ArtifactServiceClient.DeleteArtifact),
+	Args:    oneArtifact,
+	Options: []command.Option{command.RequestID},
+	Prepare: func(g *command.Given, q *pb.DeleteArtifactRequest) error {
+		q.Name, q.Version = client.ParseArtifact(g.Args[0])
+		return nil
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.DeleteArtifactRequest, a *pb.DeleteArtifactResponse) {
+		prompt.Say(w, "deleted %s: %s, %s freed", prompt.OneLine(g.Args[0]), prompt.Count(a.GetVersions(), "version"),
+			output.Size(a.GetFreedBytes()))
+	},
 }

@@ -5,14 +5,14 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
@@ -28,47 +28,23 @@ share the namespace "global".`
 // NewStateCommand returns the commands of brokerctl state.
 func NewStateCommand(c *command.Caller) *cobra.Command {
 	return command.Group("state", "Share values and documents", stateLong, "  brokerctl state list",
-		newStateGetCommand(c), newStatePutCommand(c), newStateAppendCommand(c), newStateDeleteCommand(c), newStateListCommand(c),
-		newStateHistoryCommand(c), newStateFollowCommand(c), newStateTransactCommand(c))
+		stateGet.Command(c), statePut.Command(c), stateAppend.Command(c), stateDelete.Command(c), stateList.Command(c),
+		stateHistory.Command(c), newStateFollowCommand(c), newStateTransactCommand(c))
 }
 
-// addNamespace adds the option that says where a key lies.
-func addNamespace(f *pflag.FlagSet, namespace *string) {
-	f.StringVar(namespace, "namespace", "", `namespace of the key (default: "default"); "global" is shared by all sessions`)
-}
+// Options and the argument of commands about one key.
+var (
+	oneKey     = []command.Arg{{Field: "key", Name: "the key", Kind: command.Kind{Find: keyWords}}}
+	namespace  = command.Kind{Name: "NAME", Fixed: []string{"default", "global"}}
+	revision   = command.Kind{Name: "REVISION"}
+	ofKey      = command.Option{Field: "namespace", Kind: namespace, Usage: `namespace of the key (default: "default"); "global" is shared by all sessions`}
+	ofTask     = command.Option{Field: "task_id", Name: "task", Kind: words.Task, Usage: "task that the key belongs to; '': none (default: unchanged)"}
+	ifRevision = command.Option{Field: "compare_revision", Name: "if-revision", Kind: revision,
+		Usage: "only if the key still has this revision, or 0: is absent; otherwise exit code 5"}
+)
 
-// addTask adds the option that says which task a key belongs to.
-func addTask(cmd *cobra.Command, task *string) {
-	cmd.Flags().StringVar(task, "task", "", "task that the key belongs to; '': none (default: unchanged)")
-}
-
-// conditionOptions say what must be so for a change to be made.
-type conditionOptions struct {
-	ifRevision int64
-	create     bool
-}
-
-// AddFlags adds the options.
-func (o *conditionOptions) AddFlags(cmd *cobra.Command, creates bool) {
-	cmd.Flags().Int64Var(&o.ifRevision, "if-revision", 0, "only if the key still has this revision, or 0: is absent; otherwise exit code 5")
-	if creates {
-		cmd.Flags().BoolVar(&o.create, "create", false, "only if the key is absent; otherwise exit code 5")
-		cmd.MarkFlagsMutuallyExclusive("if-revision", "create")
-	}
-}
-
-// revision returns the API's form.
-func (o *conditionOptions) revision(cmd *cobra.Command) *int64 {
-	if o.create {
-		return new(int64)
-	}
-	return command.IfSet(cmd, "if-revision", o.ifRevision)
-}
-
-func newStateGetCommand(c *command.Caller) *cobra.Command {
-	request := &pb.GetStateRequest{}
-	var full bool
-	cmd := &cobra.Command{
+var stateGet = command.Spec[*pb.GetStateRequest, *pb.GetStateResponse]{
+	Page: command.Page{
 		Use:   "get KEY",
 		Short: "Print a value, or a document as Markdown",
 		Long: `Print a value as it is, or a document as Markdown. With -o json, print the value
@@ -77,44 +53,49 @@ revision, author and times.`,
 		Example: `  brokerctl state get plan/step
   brokerctl state get plan/step --full -o json | jq .entry.revision
   brokerctl state get notes --at 4711`,
-		Args:              command.Exactly("the key"),
-		ValidArgsFunction: completeKey(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Key = args[0]
-			format, err := c.Format()
-			if err != nil {
-				return err
-			}
-			request.Markdown = format != output.FormatJSON
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.State().GetState(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			for last := answer.GetLastEntry(); last > 0 && last < answer.GetEntry().GetEntries(); last = answer.GetLastEntry() {
-				request.AtRevision, request.AfterEntry = answer.GetEntry().GetRevision(), last
-				more, err := broker.State().GetState(cmd.Context(), request)
-				if err != nil {
-					return err
-				}
-				answer.Entries, answer.Markdown = append(answer.Entries, more.GetEntries()...), answer.Markdown+more.GetMarkdown()
-				if answer.LastEntry = more.GetLastEntry(); answer.LastEntry <= last {
-					break
-				}
-			}
-			if format == output.FormatJSON && !full {
-				return writeStateValue(cmd.OutOrStdout(), answer)
-			}
-			return c.Show(cmd, answer, func(w io.Writer) { c.Voice().State(w, answer, prompt.ForModel(w)) })
-		},
+	},
+	Call: readState,
+	Args: oneKey,
+	Options: []command.Option{
+		ofKey,
+		{Name: "full", Type: "bool", Usage: "with -o json: also its version, revision, author and times"},
+		{Field: "at_revision", Name: "at", Kind: revision, Usage: "the value at this revision"},
+	},
+	Prepare: func(g *command.Given, q *pb.GetStateRequest) error {
+		format, err := g.Format()
+		q.Markdown = format != output.FormatJSON
+		return err
+	},
+	After: func(g *command.Given, _ *client.Client, q *pb.GetStateRequest, a *pb.GetStateResponse) (bool, error) {
+		if !q.GetMarkdown() && !g.On("full") {
+			return true, writeStateValue(g.Cmd.OutOrStdout(), a)
+		}
+		return false, nil
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.GetStateRequest, a *pb.GetStateResponse) {
+		g.Voice().State(w, a, prompt.ForModel(w))
+	},
+}
+
+// readState reads a value, or all entries of a document, of which one answer has some.
+func readState(g *command.Given, broker *client.Client, q *pb.GetStateRequest) (*pb.GetStateResponse, error) {
+	answer, err := broker.State().GetState(g.Cmd.Context(), q)
+	if err != nil {
+		return nil, err
 	}
-	addNamespace(cmd.Flags(), &request.Namespace)
-	cmd.Flags().BoolVar(&full, "full", false, "with -o json: also its version, revision, author and times")
-	cmd.Flags().Int64Var(&request.AtRevision, "at", 0, "the value at this revision")
-	return cmd
+	for last := answer.GetLastEntry(); last > 0 && last < answer.GetEntry().GetEntries(); last = answer.GetLastEntry() {
+		q.AtRevision, q.AfterEntry = answer.GetEntry().GetRevision(), last
+		more, err := broker.State().GetState(g.Cmd.Context(), q)
+		if err != nil {
+			return nil, err
+		}
+		answer.Entries = append(answer.Entries, more.GetEntries()...)
+		answer.Markdown += more.GetMarkdown()
+		if answer.LastEntry = more.GetLastEntry(); answer.LastEntry <= last {
+			break
+		}
+	}
+	return answer, nil
 }
 
 // writeStateValue writes the value of a key as JSON; that of a document is the list of its entries.
@@ -165,60 +146,48 @@ func parseValue(kind, s string) (*pb.StateValue, error) {
 	return nil, problem.Usagef("--type %q is none of %s", kind, strings.Join(stateTypes, ", "))
 }
 
-func newStatePutCommand(c *command.Caller) *cobra.Command {
-	o := &conditionOptions{}
-	request := &pb.PutStateRequest{}
-	var kind string
-	var ttl time.Duration
-	var own bool
-	var task string
-	cmd := &cobra.Command{
+var statePut = command.Spec[*pb.PutStateRequest, *pb.PutStateResponse]{
+	Page: command.Page{
 		Use:   "put KEY VALUE",
 		Short: "Write a value",
+		Long:  `Write a value; @FILE reads it from a file, - from standard input.`,
 		Example: `  brokerctl --agent lead state put plan/step 3 --type integer --if-revision 4711
   brokerctl --agent lead state put config @config.json --type json --own`,
-		Args:              command.Exactly("the key", "the value"),
-		ValidArgsFunction: completeKey(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			value, err := c.Text(cmd, "VALUE", args[1])
-			if err != nil {
-				return err
-			}
-			if request.Value, err = parseValue(kind, value); err != nil {
-				return err
-			}
-			request.Key, request.CompareRevision, request.Ttl, request.Own = args[0], o.revision(cmd), command.Duration(ttl), command.IfSet(cmd, "own", own)
-			request.TaskId = command.IfSet(cmd, "task", task)
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.State().PutState(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer.GetEntry(), func(w io.Writer) {
-				e := answer.GetEntry()
-				prompt.Say(w, "put %s, version %d, revision %d", prompt.KeyName(e), e.GetVersion(), e.GetRevision())
-			})
-		},
-	}
-	cmd.Long = `Write a value; @FILE reads it from a file, - from standard input.`
-	addNamespace(cmd.Flags(), &request.Namespace)
-	cmd.Flags().StringVar(&kind, "type", "string", strings.Join(stateTypes, ", "))
-	o.AddFlags(cmd, true)
-	command.DurationVar(cmd.Flags(), &ttl, "ttl", 0, "delete it after this time, 1s to 365d; each put sets it again (default: never)")
-	cmd.Flags().BoolVar(&own, "own", false, "only this agent may write it until it deregisters; --own=false lifts this (default: unchanged)")
-	addTask(cmd, &task)
-	command.AddRequestID(cmd, &request.RequestId)
-	command.Must(cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(stateTypes, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+	},
+	Call: command.Of((*client.Client).State, pb.StateServiceClient.PutState),
+	Args: append(oneKey[:1:1], command.Arg{Name: "the value"}),
+	Options: []command.Option{
+		ofKey,
+		{Name: "type", Type: "string", Kind: command.Kind{Name: "TYPE", Fixed: stateTypes}, Value: "string",
+			Usage: strings.Join(stateTypes, ", ")},
+		ifRevision,
+		{Name: "create", Type: "bool", Usage: "only if the key is absent; otherwise exit code 5"},
+		{Field: "ttl", Usage: "delete it after this time, 1s to 365d; each put sets it again (default: never)"},
+		{Field: "own", Usage: "only this agent may write it until it deregisters; --own=false lifts this (default: unchanged)"},
+		ofTask,
+		command.RequestID,
+	},
+	Apart: [][]string{{"if-revision", "create"}},
+	Prepare: func(g *command.Given, q *pb.PutStateRequest) error {
+		if g.On("create") {
+			q.CompareRevision = new(int64)
+		}
+		value, err := g.Caller.Text(g.Cmd, "VALUE", g.Args[1])
+		if err != nil {
+			return err
+		}
+		q.Value, err = parseValue(g.Text("type"), value)
+		return err
+	},
+	Shown: "entry",
+	Text: func(_ *command.Given, w io.Writer, _ *pb.PutStateRequest, a *pb.PutStateResponse) {
+		e := a.GetEntry()
+		prompt.Say(w, "put %s, version %d, revision %d", prompt.KeyName(e), e.GetVersion(), e.GetRevision())
+	},
 }
 
-func newStateAppendCommand(c *command.Caller) *cobra.Command {
-	request := &pb.AppendStateRequest{}
-	var task string
-	cmd := &cobra.Command{
+var stateAppend = command.Spec[*pb.AppendStateRequest, *pb.AppendStateResponse]{
+	Page: command.Page{
 		Use:   "append KEY TEXT",
 		Short: "Add an entry to a document",
 		Long: `Add an entry to a document; the first entry creates it. TEXT is Markdown; @FILE
@@ -226,65 +195,34 @@ reads it from a file, - from standard input. Concurrent writers lose no entry.
 Agents that subscribe to the channel event/context_updated receive a message.`,
 		Example: `  brokerctl --agent lead state append notes "We use gRPC and nothing else."
   git log -1 | brokerctl --agent builder-1 state append notes -`,
-		Args:              command.Exactly("the key", "the text"),
-		ValidArgsFunction: completeKey(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			request.Key = args[0]
-			if request.Text, err = c.Text(cmd, "TEXT", args[1]); err != nil {
-				return err
-			}
-			request.TaskId = command.IfSet(cmd, "task", task)
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.State().AppendState(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "added entry %d to %s, revision %d", answer.GetNumber(), prompt.KeyName(answer.GetEntry()), answer.GetEntry().GetRevision())
-			})
-		},
-	}
-	addNamespace(cmd.Flags(), &request.Namespace)
-	addTask(cmd, &task)
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+	},
+	Call:    command.Of((*client.Client).State, pb.StateServiceClient.AppendState),
+	Args:    append(oneKey[:1:1], command.Arg{Name: "the text"}),
+	Options: []command.Option{ofKey, ofTask, command.RequestID},
+	Prepare: func(g *command.Given, q *pb.AppendStateRequest) (err error) {
+		q.Text, err = g.Caller.Text(g.Cmd, "TEXT", g.Args[1])
+		return err
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.AppendStateRequest, a *pb.AppendStateResponse) {
+		prompt.Say(w, "added entry %d to %s, revision %d", a.GetNumber(), prompt.KeyName(a.GetEntry()), a.GetEntry().GetRevision())
+	},
 }
 
-func newStateDeleteCommand(c *command.Caller) *cobra.Command {
-	o := &conditionOptions{}
-	request := &pb.DeleteStateRequest{}
-	cmd := &cobra.Command{
-		Use:               "delete KEY",
-		Short:             "Delete a key",
-		Long:              "Delete a key. Its history stays for some time. Deleting twice is no error.",
-		Example:           `  brokerctl --agent lead state delete plan/step --if-revision 4711`,
-		Args:              command.Exactly("the key"),
-		ValidArgsFunction: completeKey(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Key, request.CompareRevision = args[0], o.revision(cmd)
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.State().DeleteState(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				if answer.GetDeleted() {
-					prompt.Say(w, "deleted %s, revision %d", prompt.OneLine(args[0]), answer.GetRevision())
-				} else {
-					prompt.Say(w, "%s was not there", prompt.OneLine(args[0]))
-				}
-			})
-		},
-	}
-	addNamespace(cmd.Flags(), &request.Namespace)
-	o.AddFlags(cmd, false)
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+var stateDelete = command.Spec[*pb.DeleteStateRequest, *pb.DeleteStateResponse]{
+	Page: command.Page{
+		Use:     "delete KEY",
+		Short:   "Delete a key",
+		Long:    "Delete a key. Its history stays for some time. Deleting twice is no error.",
+		Example: `  brokerctl --agent lead state delete plan/step --if-revision 4711`,
+	},
+	Call:    command.Of((*client.Client).State, pb.StateServiceClient.DeleteState),
+	Args:    oneKey,
+	Options: []command.Option{ofKey, ifRevision, command.RequestID},
+	Text: func(_ *command.Given, w io.Writer, q *pb.DeleteStateRequest, a *pb.DeleteStateResponse) {
+		if a.GetDeleted() {
+			prompt.Say(w, "deleted %s, revision %d", prompt.OneLine(q.GetKey()), a.GetRevision())
+		} else {
+			prompt.Say(w, "%s was not there", prompt.OneLine(q.GetKey()))
+		}
+	},
 }

@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -25,18 +27,20 @@ func completeKey(c *command.Caller) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return c.Words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-			namespace := "default"
-			if f := cmd.Flag("namespace"); f != nil && f.Value.String() != "" {
-				namespace = f.Value.String()
-			}
-			page, err := broker.State().ListState(ctx, &pb.ListStateRequest{Namespace: namespace, KeyPrefix: begun, PageSize: command.MaxPage})
-			var words []string
-			for _, e := range page.GetEntries() {
-				words = append(words, e.GetKey())
-			}
-			return words, err
-		})
+		return c.Words(cmd, keyWords(&command.Given{Caller: c, Cmd: cmd}, begun))
+	}
+}
+
+// keyWords returns the keys of the namespace that begin so.
+func keyWords(g *command.Given, begun string) command.WordList {
+	return func(ctx context.Context, broker *client.Client) ([]string, error) {
+		in := cmp.Or(g.Text("namespace"), "default")
+		page, err := broker.State().ListState(ctx, &pb.ListStateRequest{Namespace: in, KeyPrefix: begun, PageSize: command.MaxPage})
+		var words []string
+		for _, e := range page.GetEntries() {
+			words = append(words, e.GetKey())
+		}
+		return words, err
 	}
 }
 
@@ -59,75 +63,51 @@ func StateView(c *command.Caller) output.View[*pb.StateEntry] {
 	}
 }
 
-func newStateListCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ListStateRequest{Values: true}
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list [PREFIX]",
-		Short:             "List keys and their values",
-		Long:              `List keys with their values: of one namespace, or of all but "global" and "bridge".`,
-		Example:           "  brokerctl state list plan/",
-		Args:              command.Between(0, "the prefix"),
-		ValidArgsFunction: completeKey(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.KeyPrefix = strings.Join(args, "")
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			entries, err := command.Pages(limit, func(size int32, token string) ([]*pb.StateEntry, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.State().ListState(cmd.Context(), request)
-				entries := page.GetEntries()
-				if request.Namespace == "" { // the bridges' keys are for no user
-					entries = slices.DeleteFunc(entries, func(e *pb.StateEntry) bool { return e.GetNamespace() == setting.BridgeNamespace })
-				}
-				return entries, page.GetNextPageToken(), err
+var stateList = command.Listing[*pb.ListStateRequest, *pb.ListStateResponse, *pb.StateEntry]{
+	Page: command.Page{
+		Use:     "list [PREFIX]",
+		Short:   "List keys and their values",
+		Long:    `List keys with their values: of one namespace, or of all but "global" and "bridge".`,
+		Example: "  brokerctl state list plan/",
+	},
+	Call: func(g *command.Given, broker *client.Client, q *pb.ListStateRequest) (*pb.ListStateResponse, error) {
+		page, err := broker.State().ListState(g.Cmd.Context(), q)
+		if err == nil && q.GetNamespace() == "" { // the bridges' keys are for no user
+			page.Entries = slices.DeleteFunc(page.Entries, func(e *pb.StateEntry) bool {
+				return e.GetNamespace() == setting.BridgeNamespace
 			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, entries, StateView(c))
-		},
-	}
-	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only this namespace (default: all but "global" and "bridge")`)
-	cmd.Flags().StringVar(&request.Owner, "owner", "", "only keys of this agent")
-	cmd.Flags().StringVar(&request.TaskId, "task", "", "only keys of this task")
-	command.LimitVar(cmd.Flags(), &limit, 100)
-	return cmd
+		}
+		return page, err
+	},
+	Items: (*pb.ListStateResponse).GetEntries,
+	Args:  []command.Arg{{Field: "key_prefix", Name: "the prefix", Kind: command.Kind{Find: keyWords}}},
+	Options: []command.Option{
+		{Field: "namespace", Kind: namespace, Usage: `only this namespace (default: all but "global" and "bridge")`},
+		{Field: "owner", Kind: words.Agent, Usage: "only keys of this agent"},
+		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "only keys of this task"},
+	},
+	Limit: 100,
+	Prepare: func(_ *command.Given, q *pb.ListStateRequest) error {
+		q.Values = true
+		return nil
+	},
+	View: func(g *command.Given) output.View[*pb.StateEntry] { return StateView(g.Caller) },
 }
 
-func newStateHistoryCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ListStateHistoryRequest{}
-	var limit int
-	cmd := &cobra.Command{
+var stateHistory = command.Listing[*pb.ListStateHistoryRequest, *pb.ListStateHistoryResponse, *pb.StateEntry]{
+	Page: command.Page{
 		Use:   "history KEY",
 		Short: "List the versions of a key, newest first",
 		Long: `List the versions of a key that are kept, newest first: at least the last 100,
 with deletions. The versions of a document are its entries.`,
-		Example:           `  brokerctl state history plan/step`,
-		Args:              command.Exactly("the key"),
-		ValidArgsFunction: completeKey(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Key = args[0]
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			versions, err := command.Pages(limit, func(size int32, token string) ([]*pb.StateEntry, string, error) {
-				request.PageSize, request.PageToken = size, token
-				page, err := broker.State().ListStateHistory(cmd.Context(), request)
-				return page.GetVersions(), page.GetNextPageToken(), err
-			})
-			if err != nil {
-				return err
-			}
-			return output.List(&c.Output, cmd, versions, StateView(c))
-		},
-	}
-	addNamespace(cmd.Flags(), &request.Namespace)
-	command.LimitVar(cmd.Flags(), &limit, 100)
-	return cmd
+		Example: `  brokerctl state history plan/step`,
+	},
+	Call:    command.Of((*client.Client).State, pb.StateServiceClient.ListStateHistory),
+	Items:   (*pb.ListStateHistoryResponse).GetVersions,
+	Args:    oneKey,
+	Options: []command.Option{ofKey},
+	Limit:   100,
+	View:    func(g *command.Given) output.View[*pb.StateEntry] { return StateView(g.Caller) },
 }
 
 func newStateFollowCommand(c *command.Caller) *cobra.Command {

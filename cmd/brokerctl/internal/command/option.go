@@ -157,7 +157,9 @@ func (v *optionValue) Set(s string) (err error) {
 func (v *optionValue) check(s string) (err error) {
 	switch v.kind {
 	case "bool":
-		_, err = strconv.ParseBool(s)
+		var on bool
+		on, err = strconv.ParseBool(s)
+		s = strconv.FormatBool(on)
 	case "int", "int64":
 		_, err = strconv.ParseInt(s, 10, 64)
 	case "int32":
