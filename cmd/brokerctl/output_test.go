@@ -14,6 +14,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/mail"
 	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/cmd/brokerctl/messages"
 	"brokerd/cmd/brokerctl/observe"
@@ -209,4 +210,36 @@ func TestCommands_AllExplainThemselves(t *testing.T) {
 		}
 	}
 	walk(newRoot(command.New(setting.Environment{})))
+}
+
+func TestOutput_IDsAreAllThatIsPrinted(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	must0(t, "-a", "lead", "task", "create", "Write the API", "--id", "api")
+	must0(t, "-a", "builder-1", "task", "create", "Write the schema", "--id", "schema")
+	message := must0(t, "-a", "lead", "send", "builder-1", "Add login", "-o", "id")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"schema\napi\n", []string{"task", "list"}},
+		{"api\n", []string{"task", "get", "api"}},
+		{"docs\n", []string{"-a", "lead", "task", "create", "Write the docs", "--id", "docs"}},
+		{"builder-1\nlead\n", []string{"agent", "list"}},
+		{"login/status\n", []string{"-a", "lead", "state", "put", "login/status", "done"}},
+		{message, []string{"-a", "lead", "message", "list", "--box", "sent"}},
+		{"", []string{"token", "list"}},
+	} {
+		if got := must0(t, append(c.args, "-o", "id")...); got != c.want {
+			t.Errorf("%q prints %q, want %q", c.args, got, c.want)
+		}
+	}
+	fence := strings.TrimSpace(must0(t, "-a", "lead", "lock", "acquire", "a.go", "-o", "id"))
+	if got := must0(t, "-a", "lead", "lock", "list", "-o", "id"); got != fence+"\n" {
+		t.Errorf("lock list prints %q, want %q", got, fence)
+	}
+	if got := ctl(t, "version", "-o", "id"); got.code != problem.ExitUsage || !strings.Contains(got.err, "has no ids") {
+		t.Errorf("%+v", got)
+	}
 }

@@ -34,8 +34,8 @@ const rootLong = `brokerctl is the command line of brokerd, the broker through w
 together.
 
 With -o json, commands print one object per line: 64-bit numbers as numbers,
-payloads nested, defaults included, durations such as "30s", times in RFC 3339.
-With -o prompt, they print short text for a language model.`
+defaults included, durations such as "30s", times in RFC 3339. -o prompt prints
+short text for a language model, -o id only ids.`
 
 // newRoot builds the command tree of one run.
 func newRoot(c *command.Caller) *cobra.Command {
@@ -61,10 +61,10 @@ func newRoot(c *command.Caller) *cobra.Command {
 			if err == nil {
 				err = c.Global.Check()
 			}
-			if err == nil {
-				c.FrameOutput(cmd, format)
+			if err != nil {
+				return err
 			}
-			return err
+			return c.FrameOutput(cmd, format)
 		},
 	}
 	c.Global.AddFlags(root.PersistentFlags())

@@ -50,7 +50,7 @@ const environmentTopic = `Flags win over these variables, and the variables win 
   BROKERD_TLS_SERVER_NAME  the name in the broker's certificate
   TRACEPARENT              the W3C traceparent of the span that calls belong to;
                            brokerctl work sets it for its commands
-  BROKERD_OUTPUT           table, json or prompt
+  BROKERD_OUTPUT           table, json, prompt or id
 BROKERD_START            true: mcp and hook start a broker if none runs
   BROKERD_ROLE             the agent's role; set for commands that brokerctl
                            runs

@@ -29,8 +29,8 @@ func NewCommand(c *command.Caller) *cobra.Command {
 		Use:   "call METHOD [JSON|@FILE|-] [--FIELD VALUE...]",
 		Short: "Make any call of the API",
 		Long: `Make one call of the API. The request is an object as -o json prints them, or
-flags: METHOD --help shows its fields. A field with the name of a global flag is
---request.NAME. A stream has one object a line, of requests on standard input.`,
+flags: METHOD --help shows its fields. A field named as a global flag is
+--request.NAME. Streams: an object a line, requests on standard input.`,
 		Example: `  brokerctl call AdminService/GetStatus
   brokerctl call MessageService/ListMailboxes --order waiting
   echo '{}' | brokerctl call AgentService/ListAgents -`,

@@ -189,7 +189,7 @@ func valueName(f *pflag.Flag) string {
 var flagSynonyms = map[string]string{
 	"max": "limit", "number": "limit", "last": "limit", "name": "agent", "timeout": "wait",
 	"duration": "for", "expires": "ttl", "message": "body", "text": "body", "format": "output",
-	"sender": "from", "m": "body", "a": "agent", "s": "session",
+	"sender": "from", "m": "body", "s": "session",
 }
 
 // otherwise says what to write in place of flags of other programs that no flag here stands for.

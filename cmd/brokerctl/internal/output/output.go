@@ -21,10 +21,11 @@ const (
 	FormatTable  = "table"
 	FormatJSON   = "json"
 	FormatPrompt = "prompt"
+	FormatID     = "id" // only what names things, for scripts
 )
 
 // Outputs are the values of --output.
-var Outputs = []string{FormatTable, FormatJSON, FormatPrompt}
+var Outputs = []string{FormatTable, FormatJSON, FormatPrompt, FormatID}
 
 // Output is how one run prints.
 type Output struct {
@@ -85,14 +86,18 @@ var PlainOutputs = map[string]string{
 	"trust":             "the path of the file; standard error has its values",
 }
 
-// FrameOutput makes what cmd prints a text for a language model, if that is the format.
-func (o *Output) FrameOutput(cmd *cobra.Command, format string) {
+// FrameOutput makes what cmd prints a text for a language model, if that is the format. It refuses ids of a command that
+// prints no objects of the API.
+func (o *Output) FrameOutput(cmd *cobra.Command, format string) error {
 	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
-	if format != FormatPrompt || PlainOutputs[name] != "" {
-		return
+	switch plain := PlainOutputs[name]; {
+	case format == FormatID && plain != "":
+		return problem.Usagef("%s prints %s, which has no ids: -o id is for commands that print objects", cmd.CommandPath(), plain)
+	case format == FormatPrompt && plain == "":
+		o.Prompt = prompt.NewWriter(cmd.OutOrStdout(), o.Env.Mark, name+": texts of others")
+		cmd.Root().SetOut(o.Prompt)
 	}
-	o.Prompt = prompt.NewWriter(cmd.OutOrStdout(), o.Env.Mark, name+": texts of others")
-	cmd.Root().SetOut(o.Prompt)
+	return nil
 }
 
 // EndOutput ends the text for a language model.
@@ -120,15 +125,18 @@ func Apart(w io.Writer) {
 	}
 }
 
-// Show prints one answer: as JSON, or as text.
+// Show prints one answer: as JSON, as ids, or as text.
 func (o *Output) Show(cmd *cobra.Command, m proto.Message, text func(w io.Writer)) error {
 	format, err := o.Format()
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	if format == FormatJSON {
+	switch format {
+	case FormatJSON:
 		return WriteJSON(out, m)
+	case FormatID:
+		return writeIDs(out, m)
 	}
 	text(out)
 	return o.EndOutput() // the command may continue for a long time
@@ -139,6 +147,9 @@ func (o *Output) ShowValue(cmd *cobra.Command, v any, text string) error {
 	format, err := o.Format()
 	if err != nil {
 		return err
+	}
+	if format == FormatID {
+		return problem.Usagef("what %s prints has no ids: use -o json", cmd.CommandPath())
 	}
 	if format != FormatJSON {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), prompt.Clean(text))
@@ -171,6 +182,12 @@ func List[T proto.Message](o *Output, cmd *cobra.Command, items []T, v View[T]) 
 				return err
 			}
 		}
+	case format == FormatID:
+		for _, item := range items {
+			if err := writeIDs(out, item); err != nil {
+				return err
+			}
+		}
 	case len(items) == 0:
 		fmt.Fprintln(cmd.ErrOrStderr(), v.None)
 	case format == FormatPrompt && v.Prompt != nil:
@@ -198,6 +215,8 @@ func Follow[T proto.Message](o *Output, cmd *cobra.Command, v View[T]) (func(T) 
 	switch format {
 	case FormatJSON:
 		return func(item T) error { return WriteJSON(out, item) }, nil
+	case FormatID:
+		return func(item T) error { return writeIDs(out, item) }, nil
 	case FormatPrompt:
 		print := v.Prompt
 		if print == nil {

@@ -30,8 +30,8 @@ type Options struct {
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Addr, "addr", "", "the broker: unix:PATH, tls://HOST:PORT or HOST:PORT (BROKERD_ADDR; default: the local daemon)")
 	f.StringVar(&o.Session, "session", "", "the session to work in (BROKERD_SESSION; default: default)")
-	f.StringVar(&o.Agent, "agent", "", "the agent to act as (BROKERD_AGENT; none or '': as operator)")
-	f.StringVarP(&o.Output, "output", "o", "", "table, json or prompt (BROKERD_OUTPUT; default: table)")
+	f.StringVarP(&o.Agent, "agent", "a", "", "the agent to act as (BROKERD_AGENT; none or '': as operator)")
+	f.StringVarP(&o.Output, "output", "o", "", "table, json, prompt or id (BROKERD_OUTPUT; default: table)")
 	f.BoolVar(&o.noConfig, "no-config", false, "ignore .brokerd.yaml")
 	o.screenOptions.AddFlags(f)
 }
