@@ -32,8 +32,7 @@ func NewCommand(c *command.Caller) *cobra.Command {
 flags: METHOD --help shows its fields. A field named as a global flag is
 --request.NAME. Streams: an object a line, requests on standard input.`,
 		Example: `  brokerctl call AdminService/GetStatus
-  brokerctl call MessageService/ListMailboxes --order waiting
-  echo '{}' | brokerctl call AgentService/ListAgents -`,
+  brokerctl call MessageService/ListMailboxes --order waiting`,
 		DisableFlagsInUseLine: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
