@@ -3,7 +3,6 @@ package decisions
 import (
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -15,7 +14,6 @@ import (
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 )
 
 // NewDecisionCommand returns the commands of brokerctl decision.
@@ -23,51 +21,26 @@ func NewDecisionCommand(c *command.Caller) *cobra.Command {
 	return command.Group("decision", "Ask agents to decide, and decide", `One agent submits something, and another agent, or one agent of a role, decides.
 Reviews, plans and shutdowns (agent shutdown) are separate kinds of decisions.`,
 		"  brokerctl decision list --owed-by critic-1",
-		newDecisionOpenCommand(c), decisionDecide().Command(c),
+		decisionOpen().Command(c), decisionDecide().Command(c),
 		answer("accept", "Accept a shutdown").Command(c), decisionDefer().Command(c), answer("reject", "Reject a shutdown").Command(c),
-		newDecisionResubmitCommand(c), decisionCancel.Command(c), decisionGet(0).Command(c), decisionList(0).Command(c))
+		decisionResubmit.Command(c), decisionCancel.Command(c), decisionGet(0).Command(c), decisionList(0).Command(c))
 }
 
-func newDecisionOpenCommand(c *command.Caller) *cobra.Command {
-	o := submission{}
-	var kind string
-	kinds := jsonform.EnumNames(pb.DecisionKind(0).Descriptor())
-	cmd := &cobra.Command{
+func decisionOpen() submission {
+	return newSubmission(0, command.Page{
 		Use:   "open RECEIVER [TITLE]",
 		Short: "Ask an agent, or one agent of a role, to decide",
 		Long: `Ask an agent, or role:NAME, to decide. With --wait, the exit codes are those of
 brokerctl review submit.`,
 		Example: `  brokerctl --agent builder-1 decision open role:lead "Which database?" \
     --verdict postgres --verdict sqlite --wait 90s`,
-		Args:              command.Between(1, "the receiver", "the title"),
-		ValidArgsFunction: c.CompleteArgs(false, words.Owners),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			number, err := output.ParseEnum("kind", pb.DecisionKind(0).Descriptor(), kind)
-			if err != nil {
-				return err
-			}
-			o.request.Kind = pb.DecisionKind(number)
-			if err := o.read(c, cmd); err != nil {
-				return err
-			}
-			if err := o.to(args[0]); err != nil {
-				return err
-			}
-			if len(args) > 1 {
-				o.request.Title = args[1]
-			}
-			return submit(c, cmd, &o)
-		},
-	}
-	o.AddFlags(cmd, 0)
-	f := cmd.Flags()
-	f.StringVar(&kind, "kind", "custom", strings.Join(kinds, ", "))
-	f.StringVar(&o.request.Scope, "scope", "", "what it is about; one decision of a kind and scope is unfinished at a time")
-	f.StringArrayVar(&o.request.Verdicts, "verdict", nil, "a possible verdict of a custom decision; repeatable")
-	f.StringVar(&o.request.MessageType, "message-type", "", "type of a custom decision's message (default: request)")
-	f.StringVar(&o.request.OutcomeType, "outcome-type", "", "type of the notice of its verdict (default: response)")
-	command.Must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+	}, []command.Arg{receiver, {Field: "title", Name: "the title"}},
+		waitForVerdict,
+		command.Option{Field: "kind", Value: "custom", Usage: "{}"},
+		command.Option{Field: "scope", Usage: "what it is about; one decision of a kind and scope is unfinished at a time"},
+		command.Option{Field: "verdicts", Name: "verdict", Usage: "a possible verdict of a custom decision; repeatable"},
+		command.Option{Field: "message_type", Usage: "type of a custom decision's message (default: request)"},
+		command.Option{Field: "outcome_type", Usage: "type of the notice of its verdict (default: response)"})
 }
 
 // A ruling gives a verdict.
@@ -199,60 +172,30 @@ func readUntil(g *command.Given, to command.Target, texts []string) error {
 	return nil
 }
 
-func newDecisionResubmitCommand(c *command.Caller) *cobra.Command {
-	var o command.ContentOptions
-	request := &pb.ResubmitDecisionRequest{}
-	var deadline string
-	var wait time.Duration
-	cmd := &cobra.Command{
+var decisionResubmit = command.Spec[*pb.ResubmitDecisionRequest, *pb.ResubmitDecisionResponse]{
+	Page: command.Page{
 		Use:   "resubmit ID [TITLE]",
 		Short: "Submit the next round after the verdict revise",
 		Long: `Submit the next round. Without content, the last one stays. With --wait, the exit
 codes are those of brokerctl review submit.`,
-		Example:           "  brokerctl --agent builder-1 decision resubmit d-4711 --body @plan.md",
-		Args:              command.Between(1, "the id", "the title"),
-		ValidArgsFunction: c.CompleteArgs(false, words.DecisionWords(0)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s := submission{ContentOptions: o, deadline: deadline}
-			if err := s.read(c, cmd); err != nil {
-				return err
-			}
-			if o.Body == "-" && s.request.GetContent().GetBody() == "" {
-				return problem.Usagef("--body -: standard input is empty; without --body, the last content stays")
-			}
-			request.Deadline = s.request.Deadline
-			for _, name := range []string{"body", "payload", "file", "artifact"} {
-				if cmd.Flags().Changed(name) {
-					request.Content = s.request.Content
-				}
-			}
-			if len(args) > 1 {
-				request.Title = args[1]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if request.Id, err = decisionID(cmd.Context(), broker, 0, args[0]); err != nil {
-				return err
-			}
-			answer, err := broker.Decisions().ResubmitDecision(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			if wait == 0 {
-				return showDecision(c, cmd, answer.GetDecision())
-			}
-			return awaitVerdict(c, cmd, broker, answer.GetDecision(), wait)
-		},
-	}
-	f := cmd.Flags()
-	o.AddFlags(f)
-	f.BoolVar(&request.PassToken, "pass-token", false, passTokenHelp)
-	f.StringVar(&deadline, "deadline", "", "when the round escalates without a verdict: a duration such as 30m, or a time")
-	command.DurationVar(f, &wait, "wait", 0, "how long to wait for the verdict; 0: do not wait")
-	command.AddRequestID(cmd, &request.RequestId)
-	return cmd
+		Example: "  brokerctl --agent builder-1 decision resubmit d-4711 --body @plan.md",
+	},
+	Call: find(0, func(q *pb.ResubmitDecisionRequest) *string { return &q.Id },
+		command.Of((*client.Client).Decisions, pb.DecisionServiceClient.ResubmitDecision)),
+	Args: []command.Arg{anyDecision, {Field: "title", Name: "the title"}},
+	Options: append(contentOptions(), passToken, waitForVerdict, command.RequestID, command.Option{
+		Field: "deadline", Kind: command.Ahead,
+		Usage: "when the round escalates without a verdict: a duration such as 30m, or a time",
+	}),
+	Prepare: func(g *command.Given, q *pb.ResubmitDecisionRequest) error {
+		if g.Text("body") == "-" && q.GetContent().GetBody() == "" {
+			return problem.Usagef("--body -: standard input is empty; without --body, the last content stays")
+		}
+		return checkSources(g)
+	},
+	After: awaitVerdict[*pb.ResubmitDecisionRequest, *pb.ResubmitDecisionResponse],
+	Shown: "decision",
+	Text:  decisionText[*pb.ResubmitDecisionRequest, *pb.ResubmitDecisionResponse],
 }
 
 var decisionCancel = command.Spec[*pb.CancelDecisionRequest, *pb.CancelDecisionResponse]{

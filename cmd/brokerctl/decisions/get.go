@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -77,13 +75,8 @@ verdict; the exit codes are those of brokerctl review submit.`,
 			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.GetDecision)),
 		Args:    []command.Arg{decisionArg(kind)},
 		Options: []command.Option{waitForVerdict},
-		After: func(g *command.Given, broker *client.Client, _ *pb.GetDecisionRequest, a *pb.GetDecisionResponse) (bool, error) {
-			if wait := g.Duration("wait"); wait > 0 {
-				return true, awaitVerdict(g.Caller, g.Cmd, broker, a.GetDecision(), wait)
-			}
-			return false, nil
-		},
-		Shown: "decision",
+		After:   awaitVerdict[*pb.GetDecisionRequest, *pb.GetDecisionResponse],
+		Shown:   "decision",
 		Text: func(g *command.Given, w io.Writer, _ *pb.GetDecisionRequest, a *pb.GetDecisionResponse) {
 			printDecision(g.Caller, w, a.GetDecision())
 		},
@@ -99,25 +92,37 @@ var waitForVerdict = command.Option{
 	Name: "wait", Type: "duration", Usage: "how long to wait for the verdict; 0: do not wait",
 }
 
-// awaitVerdict shows a decision once it has a verdict; the exit code is the verdict's.
-func awaitVerdict(c *command.Caller, cmd *cobra.Command, broker *client.Client, d *pb.Decision, wait time.Duration) error {
-	decided, err := c.AwaitOutcome(cmd.Context(), "the verdict", wait, func(left *durationpb.Duration) (bool, error) {
-		answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{Id: d.GetId(), Wait: left})
+// awaitVerdict shows a decision once it has a verdict, with --wait; the exit code is the verdict's.
+func awaitVerdict[Q any, A interface{ GetDecision() *pb.Decision }](
+	g *command.Given, broker *client.Client, _ Q, a A,
+) (done bool, err error) {
+	d, wait := a.GetDecision(), g.Duration("wait")
+	if wait == 0 {
+		return false, nil
+	}
+	decided, err := g.AwaitOutcome(g.Cmd.Context(), "the verdict", wait, func(left *durationpb.Duration) (bool, error) {
+		now, err := broker.Decisions().GetDecision(g.Cmd.Context(), &pb.GetDecisionRequest{Id: d.GetId(), Wait: left})
 		if err == nil {
-			d = answer.GetDecision()
+			d = now.GetDecision()
 		}
 		return err == nil && d.GetState() != DecisionOpen && d.GetState() != decisionEscalated, err
 	})
 	if err != nil {
-		return err
+		return true, err
 	}
 	if !decided {
-		return problem.Failf(problem.ExitNothing, "no verdict on %s within %s; to wait on: %s",
-			prompt.Clean(d.GetId()), prompt.Duration(wait), c.Command("decision get %s --wait %s", d.GetId(), prompt.Duration(wait)))
+		again := g.Command("decision get %s --wait %s", d.GetId(), prompt.Duration(wait))
+		return true, problem.Failf(problem.ExitNothing, "no verdict on %s within %s; to wait on: %s",
+			prompt.Clean(d.GetId()), prompt.Duration(wait), again)
 	}
-	if err := showDecision(c, cmd, d); err != nil {
-		return err
+	if err := g.Show(g.Cmd, d, func(w io.Writer) { g.Voice().Decision(w, d) }); err != nil {
+		return true, err
 	}
+	return true, verdictError(d)
+}
+
+// verdictError is the exit code of a verdict.
+func verdictError(d *pb.Decision) error {
 	switch {
 	case d.GetState() == decisionCancelled:
 		return problem.Failf(problem.ExitConflict, "")
@@ -127,11 +132,6 @@ func awaitVerdict(c *command.Caller, cmd *cobra.Command, broker *client.Client, 
 		return problem.Failf(problem.ExitRejected, "")
 	}
 	return nil
-}
-
-// showDecision prints the state of a decision in a line, with the feedback of its newest verdict.
-func showDecision(c *command.Caller, cmd *cobra.Command, d *pb.Decision) error {
-	return c.Show(cmd, d, func(w io.Writer) { c.Voice().Decision(w, d) })
 }
 
 // printDecision shows a decision with its content and all verdicts.
