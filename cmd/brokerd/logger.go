@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // parseLevel returns the lowest level that a logger writes. The level can change while the logger
@@ -52,9 +52,5 @@ func newLogger(least zapcore.LevelEnabler, format string, w io.Writer) (*zap.Log
 
 func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -95,13 +95,13 @@ func demoStyle(c *command.Caller, out io.Writer, json bool) Style {
 	if !ok || json {
 		return Style{JSON: json}
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil {
 		return Style{}
 	}
-	s := Style{Width: int(size.Col)}
+	s := Style{Width: width}
 	if c.Env.Get("TERM") != "dumb" {
-		s.Colour, s.Height = c.Env.Get("NO_COLOR") == "", int(size.Row)
+		s.Colour, s.Height = c.Env.Get("NO_COLOR") == "", height
 	}
 	return s
 }

@@ -2,50 +2,15 @@ package table
 
 import (
 	"strings"
-	"unicode"
 
-	"golang.org/x/text/width"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // Width returns how many terminal cells a line of text uses.
-func Width(s string) int {
-	n := 0
-	for _, r := range s {
-		n += runeWidth(r)
-	}
-	return n
-}
-
-func runeWidth(r rune) int {
-	if r < 0x300 { // no wide and no combining character before
-		return 1
-	}
-	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
-}
+func Width(s string) int { return ansi.StringWidth(s) }
 
 // Clip shortens a line of text to at most n terminal cells.
-func Clip(s string, n int) string {
-	if Width(s) <= n {
-		return s
-	}
-	if n <= 0 {
-		return ""
-	}
-	used := 0
-	for i, r := range s {
-		if used += runeWidth(r); used > n-1 {
-			return s[:i] + "…"
-		}
-	}
-	return s
-}
+func Clip(s string, n int) string { return ansi.Truncate(s, max(n, 0), "…") }
 
 // Wrap breaks a line of text between words into lines of at most n terminal cells, and a longer word
 // inside.
@@ -71,11 +36,8 @@ func Wrap(s string, n int) []string {
 
 // split divides a word after as many characters as fit into n cells, at least one.
 func split(word string, n int) (head, tail string) {
-	used := 0
-	for i, r := range word {
-		if used += runeWidth(r); used > n && i > 0 {
-			return word[:i], word[i:]
-		}
+	if head = ansi.Truncate(word, n, ""); head == "" {
+		head, _ = ansi.FirstGraphemeCluster(word, ansi.GraphemeWidth)
 	}
-	return word, ""
+	return head, word[len(head):]
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"brokerd/cmd/brokerctl/table"
 	"brokerd/internal/prompt"
@@ -38,14 +38,14 @@ func (o *Output) Paint(s string) string {
 
 // TerminalColumns returns the width of a terminal, and 0 for another file.
 func TerminalColumns(f *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	width, _, err := term.GetSize(int(f.Fd()))
 	switch {
 	case err != nil:
 		return 0
-	case size.Col == 0: // a terminal that does not know
+	case width == 0: // a terminal that does not know
 		return 80
 	}
-	return int(size.Col)
+	return width
 }
 
 // Progress shows on the terminal of standard error what a command waits for. The returned function

@@ -6,16 +6,13 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // IsTerminal reports whether a reader or writer of the command is a terminal.
 func IsTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // WithoutSIGPIPE returns a writer to the same place. If the reader of a pipe has ended, a write to
