@@ -144,8 +144,8 @@ func chosen(q deadRequest) error {
 	case ids && (filter || q.GetAll()):
 		return problem.Usagef("name dead letters, or choose all that match: not both")
 	case !ids && q.GetMailbox() == "" && !filter && !q.GetAll():
-		return problem.Usagef("name dead letters by id or revision, or a whole mailbox with --mailbox, or choose with --type, " +
-			"--from, --holder, --error, --since or --all; brokerctl dlq list shows them")
+		return problem.Usagef("name dead letters by id or revision, or a whole mailbox with --mailbox, or choose with " +
+			"--type, --from, --holder, --error, --since or --all; brokerctl dlq list shows them")
 	case !ids && q.GetRequestId() != "":
 		return problem.Usagef("--request-id goes with ids only: all that match take as many requests as they need")
 	}

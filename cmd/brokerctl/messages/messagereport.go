@@ -162,7 +162,9 @@ to these. Only its sender and operators may do so.`,
 	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ResendMessage),
 	Args: []command.Arg{
 		{Field: "id", Name: "the message's id", Kind: words.MessageID},
-		{Field: "mailboxes", After: func(before []string) command.Kind { return command.Kind{Words: recipientsOf(before[0])} }},
+		{Field: "mailboxes", After: func(before []string) command.Kind {
+			return command.Kind{Words: recipientsOf(before[0])}
+		}},
 	},
 	Options: []command.Option{command.RequestID},
 	Text: func(_ *command.Given, w io.Writer, _ *pb.ResendMessageRequest, a *pb.ResendMessageResponse) {

@@ -65,9 +65,11 @@ letter (brokerctl dlq). Exit code 6: the claim is lost.
 	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.NackMessages),
 	Args: []command.Arg{{Kind: claim}},
 	Options: []command.Option{
-		{Field: "nacks.error", Kind: command.Content, Usage: "what failed, for the history; @FILE reads a file, - standard input"},
+		{Field: "nacks.error", Kind: command.Content,
+			Usage: "what failed, for the history; @FILE reads a file, - standard input"},
 		{Field: "nacks.fatal", Usage: "do not retry: make it a dead letter at once"},
-		{Field: "nacks.delay", Zero: true, Usage: "wait this long before the next attempt (default: longer after each attempt)"},
+		{Field: "nacks.delay", Zero: true,
+			Usage: "wait this long before the next attempt (default: longer after each attempt)"},
 		command.RequestID,
 	},
 	Apart: [][]string{{"fatal", "delay"}},
@@ -124,8 +126,8 @@ var extend = command.Spec[*pb.ExtendClaimsRequest, *pb.ExtendClaimsResponse]{
 		return nil
 	},
 	Text: func(g *command.Given, w io.Writer, _ *pb.ExtendClaimsRequest, a *pb.ExtendClaimsResponse) {
-		by := g.Duration("for")
-		prompt.Say(w, "extended %s%s", strings.Join(a.GetClaimIds(), ", "), prompt.Either(by > 0, " by "+prompt.Duration(by), ""))
+		by := prompt.Either(g.Duration("for") > 0, " by "+prompt.Duration(g.Duration("for")), "")
+		prompt.Say(w, "extended %s%s", strings.Join(a.GetClaimIds(), ", "), by)
 	},
 }
 

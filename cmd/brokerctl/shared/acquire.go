@@ -35,7 +35,8 @@ var acquireApart = [][]string{{"dry-run", "wait"}, {"dry-run", "keep"}}
 // HolderOption says which worker of the agent owns what is asked for.
 type HolderOption struct{ name string }
 
-const holderUsage = "worker of the agent that is the owner; workers exclude each other (" + turn.HolderVariable + "); '': none"
+const holderUsage = "worker of the agent that is the owner; workers exclude each other (" + turn.HolderVariable +
+	"); '': none"
 
 // holderFlag is the same for declared commands, which read it with holderOf.
 var holderFlag = command.Option{Name: "holder", Type: "string", Kind: command.Kind{Name: "NAME"}, Usage: holderUsage}

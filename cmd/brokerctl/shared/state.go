@@ -34,11 +34,13 @@ func NewStateCommand(c *command.Caller) *cobra.Command {
 
 // Options and the argument of commands about one key.
 var (
-	oneKey     = []command.Arg{{Field: "key", Name: "the key", Kind: command.Kind{Find: keyWords}}}
-	namespace  = command.Kind{Name: "NAME", Fixed: []string{"default", "global"}}
-	revision   = command.Kind{Name: "REVISION"}
-	ofKey      = command.Option{Field: "namespace", Kind: namespace, Usage: `namespace of the key (default: "default"); "global" is shared by all sessions`}
-	ofTask     = command.Option{Field: "task_id", Name: "task", Kind: words.Task, Usage: "task that the key belongs to; '': none (default: unchanged)"}
+	oneKey    = []command.Arg{{Field: "key", Name: "the key", Kind: command.Kind{Find: keyWords}}}
+	namespace = command.Kind{Name: "NAME", Fixed: []string{"default", "global"}}
+	revision  = command.Kind{Name: "REVISION"}
+	ofKey     = command.Option{Field: "namespace", Kind: namespace,
+		Usage: `namespace of the key (default: "default"); "global" is shared by all sessions`}
+	ofTask = command.Option{Field: "task_id", Name: "task", Kind: words.Task,
+		Usage: "task that the key belongs to; '': none (default: unchanged)"}
 	ifRevision = command.Option{Field: "compare_revision", Name: "if-revision", Kind: revision,
 		Usage: "only if the key still has this revision, or 0: is absent; otherwise exit code 5"}
 )
@@ -163,7 +165,8 @@ var statePut = command.Spec[*pb.PutStateRequest, *pb.PutStateResponse]{
 		ifRevision,
 		{Name: "create", Type: "bool", Usage: "only if the key is absent; otherwise exit code 5"},
 		{Field: "ttl", Usage: "delete it after this time, 1s to 365d; each put sets it again (default: never)"},
-		{Field: "own", Usage: "only this agent may write it until it deregisters; --own=false lifts this (default: unchanged)"},
+		{Field: "own",
+			Usage: "only this agent may write it until it deregisters; --own=false lifts this (default: unchanged)"},
 		ofTask,
 		command.RequestID,
 	},
@@ -204,7 +207,8 @@ Agents that subscribe to the channel event/context_updated receive a message.`,
 		return err
 	},
 	Text: func(_ *command.Given, w io.Writer, _ *pb.AppendStateRequest, a *pb.AppendStateResponse) {
-		prompt.Say(w, "added entry %d to %s, revision %d", a.GetNumber(), prompt.KeyName(a.GetEntry()), a.GetEntry().GetRevision())
+		e := a.GetEntry()
+		prompt.Say(w, "added entry %d to %s, revision %d", a.GetNumber(), prompt.KeyName(e), e.GetRevision())
 	},
 }
 

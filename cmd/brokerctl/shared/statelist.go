@@ -34,8 +34,9 @@ func completeKey(c *command.Caller) cobra.CompletionFunc {
 // keyWords returns the keys of the namespace that begin so.
 func keyWords(g *command.Given, begun string) command.WordList {
 	return func(ctx context.Context, broker *client.Client) ([]string, error) {
-		in := cmp.Or(g.Text("namespace"), "default")
-		page, err := broker.State().ListState(ctx, &pb.ListStateRequest{Namespace: in, KeyPrefix: begun, PageSize: command.MaxPage})
+		page, err := broker.State().ListState(ctx, &pb.ListStateRequest{
+			Namespace: cmp.Or(g.Text("namespace"), "default"), KeyPrefix: begun, PageSize: command.MaxPage,
+		})
 		var words []string
 		for _, e := range page.GetEntries() {
 			words = append(words, e.GetKey())

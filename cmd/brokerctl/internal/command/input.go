@@ -108,14 +108,6 @@ func Duration(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// IfSet returns a pointer to an option's value if it was given.
-func IfSet[T any](cmd *cobra.Command, flag string, v T) *T {
-	if !cmd.Flags().Changed(flag) {
-		return nil
-	}
-	return &v
-}
-
 // AtLeast refuses a command line without the first arguments; more may follow.
 func AtLeast(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
