@@ -22,7 +22,8 @@ func NewDecisionCommand(c *command.Caller) *cobra.Command {
 Reviews, plans and shutdowns (agent shutdown) are separate kinds of decisions.`,
 		"  brokerctl decision list --owed-by critic-1",
 		decisionOpen().Command(c), decisionDecide().Command(c),
-		answer("accept", "Accept a shutdown").Command(c), decisionDefer().Command(c), answer("reject", "Reject a shutdown").Command(c),
+		answer("accept", "Accept a shutdown").Command(c), decisionDefer().Command(c),
+		answer("reject", "Reject a shutdown").Command(c),
 		decisionResubmit.Command(c), decisionCancel.Command(c), decisionGet(0).Command(c), decisionList(0).Command(c))
 }
 
@@ -37,7 +38,8 @@ brokerctl review submit.`,
 	}, []command.Arg{receiver, {Field: "title", Name: "the title"}},
 		waitForVerdict,
 		command.Option{Field: "kind", Value: "custom", Usage: "{}"},
-		command.Option{Field: "scope", Usage: "what it is about; one decision of a kind and scope is unfinished at a time"},
+		command.Option{Field: "scope",
+			Usage: "what it is about; one decision of a kind and scope is unfinished at a time"},
 		command.Option{Field: "verdicts", Name: "verdict", Usage: "a possible verdict of a custom decision; repeatable"},
 		command.Option{Field: "message_type", Usage: "type of a custom decision's message (default: request)"},
 		command.Option{Field: "outcome_type", Usage: "type of the notice of its verdict (default: response)"})
@@ -46,8 +48,8 @@ brokerctl review submit.`,
 // A ruling gives a verdict.
 type ruling = command.Spec[*pb.DecideRequest, *pb.DecideResponse]
 
-// newRuling returns the command that gives a verdict on a decision of a kind; 0: of any. Without a verdict, an argument is
-// the verdict.
+// newRuling returns the command that gives a verdict on a decision of a kind; 0: of any. Without a verdict, an argument
+// is the verdict.
 func newRuling(kind pb.DecisionKind, verdict, flagsOf string, page command.Page, args ...command.Arg) ruling {
 	return ruling{
 		Page: page,
@@ -55,9 +57,11 @@ func newRuling(kind pb.DecisionKind, verdict, flagsOf string, page command.Page,
 			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.Decide)),
 		Args: append(args, command.Arg{Field: "reason", Name: "the text", Kind: command.Joined}),
 		Options: []command.Option{
-			{Name: "reason", Type: "string", Usage: "the reason, in place of TEXT; @FILE reads a file, - standard input"},
+			{Name: "reason", Type: "string",
+				Usage: "the reason, in place of TEXT; @FILE reads a file, - standard input"},
 			{Field: "feedback", Kind: command.Kind{Read: readFeedback},
-				Usage: "[SEVERITY: ][PATH[:LINE]: ]TEXT, severity note, minor, major or blocker; repeatable; @FILE: one per line"},
+				Usage: "[SEVERITY: ][PATH[:LINE]: ]TEXT, severity note, minor, major or blocker; " +
+					"repeatable; @FILE: one per line"},
 			command.RequestID,
 		},
 		FlagsOf: flagsOf,
@@ -167,7 +171,8 @@ The flags are those of brokerctl decision decide.`,
 
 func readUntil(g *command.Given, to command.Target, texts []string) error {
 	if command.Ahead.Read(g, to, texts) != nil {
-		return problem.Usagef("the time %q is neither a duration such as 10m nor a time such as 2026-01-02T15:04:05Z", texts[0])
+		return problem.Usagef("the time %q is neither a duration such as 10m nor a time such as 2026-01-02T15:04:05Z",
+			texts[0])
 	}
 	return nil
 }

@@ -173,10 +173,12 @@ func printDecision(c *command.Caller, w io.Writer, d *pb.Decision) {
 	c.Voice().AfterDecision(w, d)
 }
 
-func decisionList(kind pb.DecisionKind) command.Listing[*pb.ListDecisionsRequest, *pb.ListDecisionsResponse, *pb.Decision] {
+type listing = command.Listing[*pb.ListDecisionsRequest, *pb.ListDecisionsResponse, *pb.Decision]
+
+func decisionList(kind pb.DecisionKind) listing {
 	group := groupOf(kind)
 	agent := command.Kind{Name: "TEXT", Words: words.AgentNames}
-	l := command.Listing[*pb.ListDecisionsRequest, *pb.ListDecisionsResponse, *pb.Decision]{
+	l := listing{
 		Page: command.Page{
 			Use:     "list",
 			Short:   "List unfinished " + group + "s, newest first",

@@ -164,8 +164,8 @@ Exit codes:
 	}, options...)
 }
 
-// submit opens a decision, or the next round of the calling agent's own one. While that one waits for its verdict, submit
-// sends nothing, and refuses other content.
+// submit opens a decision, or the next round of the calling agent's own one. While that one waits for its verdict,
+// submit sends nothing, and refuses other content.
 func submit(g *command.Given, broker *client.Client, q *pb.OpenDecisionRequest) (*pb.OpenDecisionResponse, error) {
 	d, err := ownDecision(g, broker, q)
 	switch {
@@ -173,7 +173,8 @@ func submit(g *command.Given, broker *client.Client, q *pb.OpenDecisionRequest) 
 		return nil, err
 	case d.GetState() == decisionRevising:
 		a, err := broker.Decisions().ResubmitDecision(g.Cmd.Context(), &pb.ResubmitDecisionRequest{
-			RequestId: q.RequestId, Id: d.GetId(), Title: q.Title, Content: q.Content, Deadline: q.Deadline, PassToken: q.PassToken,
+			RequestId: q.RequestId, Id: d.GetId(), Title: q.Title, Content: q.Content, Deadline: q.Deadline,
+			PassToken: q.PassToken,
 		})
 		return &pb.OpenDecisionResponse{Decision: a.GetDecision()}, err
 	case d == nil && q.To == nil:

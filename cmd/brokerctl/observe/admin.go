@@ -17,7 +17,8 @@ import (
 // NewAdminCommand returns the commands of brokerctl admin.
 func NewAdminCommand(c *command.Caller) *cobra.Command {
 	return command.Group("admin", "Check, back up, prune and drain the broker, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
-		newAdminBackupCommand(c), adminCheck.Command(c), newAdminDrainCommand(c), adminMove.Command(c), adminPrune.Command(c))
+		newAdminBackupCommand(c), adminCheck.Command(c), newAdminDrainCommand(c), adminMove.Command(c),
+		adminPrune.Command(c))
 }
 
 var adminCheck = command.Spec[*pb.CheckDatabaseRequest, *pb.CheckDatabaseResponse]{
@@ -28,14 +29,19 @@ var adminCheck = command.Spec[*pb.CheckDatabaseRequest, *pb.CheckDatabaseRespons
 the broker runs. Exit code 1: something was found.`,
 		Example: "  brokerctl admin check",
 	},
-	Call: command.Of((*client.Client).Admin, pb.AdminServiceClient.CheckDatabase),
-	After: func(g *command.Given, _ *client.Client, _ *pb.CheckDatabaseRequest, a *pb.CheckDatabaseResponse) (bool, error) {
-		err := g.Show(g.Cmd, a, func(w io.Writer) { printCheck(w, a) })
-		if n := len(a.GetProblems()); err == nil && n > 0 {
-			err = problem.Failf(problem.ExitError, "the check found %s", problems(n))
-		}
-		return true, err
-	},
+	Call:  command.Of((*client.Client).Admin, pb.AdminServiceClient.CheckDatabase),
+	After: showCheck,
+}
+
+// showCheck shows what a check has found, and fails if there are problems.
+func showCheck(
+	g *command.Given, _ *client.Client, _ *pb.CheckDatabaseRequest, a *pb.CheckDatabaseResponse,
+) (done bool, err error) {
+	err = g.Show(g.Cmd, a, func(w io.Writer) { printCheck(w, a) })
+	if n := len(a.GetProblems()); err == nil && n > 0 {
+		err = problem.Failf(problem.ExitError, "the check found %s", problems(n))
+	}
+	return true, err
 }
 
 func printCheck(w io.Writer, a *pb.CheckDatabaseResponse) {

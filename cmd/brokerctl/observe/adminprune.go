@@ -26,7 +26,8 @@ letters stay unless --kind names them.`,
 	Call: command.Of((*client.Client).Admin, pb.AdminServiceClient.PruneData),
 	Options: []command.Option{
 		{Field: "older_than", Must: true, Zero: true, Usage: "only data that finished longer ago, 1s to 3650d"},
-		{Field: "kinds", Name: "kind", Comma: true, Kind: command.Kind{Name: "KIND", Fixed: dataKinds, Read: readDataKinds},
+		{Field: "kinds", Name: "kind", Comma: true,
+			Kind:  command.Kind{Name: "KIND", Fixed: dataKinds, Read: readDataKinds},
 			Usage: "only this kind: " + strings.Join(dataKinds, ", ") + "; repeatable"},
 		{Field: "dry_run", Usage: "count the data, and remove nothing"},
 	},
@@ -38,10 +39,12 @@ letters stay unless --kind names them.`,
 		prompt.Say(w, "%s %s, %s, %s and %s; %s of the database file are free",
 			prompt.Either(q.GetDryRun(), "would remove", "removed"),
 			prompt.Count(a.GetMessages(), "message"), prompt.Count(a.GetDeadLetters(), "dead letter"),
-			prompt.Count(a.GetEvents(), "event"), prompt.Count(a.GetWork(), "piece")+" of work", output.Size(a.GetFreeBytes()))
+			prompt.Count(a.GetEvents(), "event"), prompt.Count(a.GetWork(), "piece")+" of work",
+			output.Size(a.GetFreeBytes()))
 	},
 }
 
+// dataKinds are the kinds of data as the option writes them.
 var dataKinds = []string{"messages", "dead-letters", "events", "work"}
 
 func readDataKinds(_ *command.Given, to command.Target, names []string) error {

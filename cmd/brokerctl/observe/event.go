@@ -30,7 +30,8 @@ var eventFilter = []command.Option{
 	{Field: "filter.types", Name: "type", Comma: true, Kind: command.Kind{Name: "TYPE", Words: eventTypes},
 		Usage: "only these types, such as message.sent or 'message.*'; repeatable"},
 	{Field: "filter.lowest_severity", Name: "severity", Usage: "this severity or a higher one: {}"},
-	{Field: "filter.sources", Name: "source", Comma: true, Kind: words.Agent, Usage: "only caused by this agent; repeatable"},
+	{Field: "filter.sources", Name: "source", Comma: true, Kind: words.Agent,
+		Usage: "only caused by this agent; repeatable"},
 	{Field: "filter.source_roles", Name: "source-role", Comma: true, Kind: words.Role,
 		Usage: "only caused by agents of this role; repeatable"},
 	{Field: "filter.task_id", Name: "task", Kind: words.Task, Usage: "only of this task"},
@@ -122,7 +123,9 @@ beginning of the log. The filters of brokerctl event list apply here too.`,
 			if err != nil {
 				return err
 			}
-			options := client.EventOptions{After: after, FromNow: !cmd.Flags().Changed("after"), Cursor: cursor, Filter: request.GetFilter()}
+			options := client.EventOptions{
+				After: after, FromNow: !cmd.Flags().Changed("after"), Cursor: cursor, Filter: request.GetFilter(),
+			}
 			n := 0
 			for event, err := range broker.FollowEvents(ctx, options) {
 				if err != nil {

@@ -245,7 +245,8 @@ var credentialRevoke = command.Spec[*pb.RevokeCredentialRequest, *pb.RevokeCrede
 	Text: func(g *command.Given, w io.Writer, _ *pb.RevokeCredentialRequest, a *pb.RevokeCredentialResponse) {
 		ended := a.GetCredential()
 		prompt.Say(w, "%s for %s: %s %s",
-			prompt.Clean(ended.GetId()), credentialHolder(ended), prompt.Enum(ended.GetState()), g.When(ended.GetEndedAt()))
+			prompt.Clean(ended.GetId()), credentialHolder(ended),
+			prompt.Enum(ended.GetState()), g.When(ended.GetEndedAt()))
 	},
 }
 
