@@ -59,7 +59,7 @@ func (c *Caller) CompleteFlags(root *cobra.Command, lists map[string]WordList) {
 		"namespace": {"default", "global"}, "since": {"10m", "1h", "1d"},
 	}
 	files := map[string]cobra.ShellCompDirective{
-		"file": cobra.ShellCompDirectiveDefault, "last-file": cobra.ShellCompDirectiveDefault,
+		"file":     cobra.ShellCompDirectiveDefault,
 		"worktree": cobra.ShellCompDirectiveFilterDirs, "dir": cobra.ShellCompDirectiveFilterDirs,
 	}
 	for _, cmd := range AllCommands(root) {

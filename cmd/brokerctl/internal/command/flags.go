@@ -146,25 +146,17 @@ func LimitVar(f *pflag.FlagSet, p *int, value int) {
 	f.IntVar(p, "limit", value, "list at most this many; 0: all")
 }
 
-// valueNames are the names that help pages give to the values of options.
+// valueNames are the names that help pages give to the values of options that are not declared.
 var valueNames = map[string]string{
-	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT", "owner": "AGENT",
-	"from": "AGENT", "source": "AGENT", "subscriber": "AGENT", "role": "ROLE", "source-role": "ROLE",
-	"director": "ROLE", "escalate-to": "ROLE", "channel": "CHANNEL", "mailbox": "MAILBOX",
-	"thread": "THREAD", "reply-to": "ID", "task": "TASK", "correlation": "ID", "type": "TYPE",
-	"category": "CATEGORY", "severity": "SEVERITY", "kind": "KIND", "state": "STATE", "status": "STATUS",
-	"health": "HEALTH", "priority": "PRIORITY", "lowest-priority": "PRIORITY", "order": "ORDER",
-	"box": "BOX", "holder": "NAME", "consumer": "NAME", "cursor": "NAME", "namespace": "NAME",
-	"display-name": "NAME", "instance": "NAME", "ordering-key": "KEY", "artifact": "NAME",
-	"capability": "NAME", "tool": "NAME", "last-tool": "NAME", "pattern": "PATTERN", "label": "KEY=VALUE",
-	"count": "COUNTER=N", "file": "PATH[:LINE]", "last-file": "PATH", "worktree": "FOLDER",
-	"dir": "FOLDER", "payload": "JSON", "data": "JSON", "details": "JSON", "payload-version": "VERSION",
-	"related": "ID", "since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID",
-	"workloads": "NAME", "id": "ID", "fail": "MODE", "color": "WHEN", "at": "REVISION",
-	"elector": "AGENT", "deadline": "TIME", "quorum": "N", "rule": "RULE",
-	"completed": "AGENT", "creator": "AGENT", "assignee": "AGENT", "parent": "TASK", "depends-on": "TASK",
-	"remove-label": "KEY",
-	"after":        "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
+	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT", "from": "AGENT",
+	"role": "ROLE", "channel": "CHANNEL", "mailbox": "MAILBOX", "thread": "THREAD", "reply-to": "ID",
+	"task": "TASK", "correlation": "ID", "type": "TYPE", "priority": "PRIORITY",
+	"lowest-priority": "PRIORITY", "order": "ORDER", "box": "BOX", "holder": "NAME", "consumer": "NAME",
+	"cursor": "NAME", "namespace": "NAME", "display-name": "NAME", "instance": "NAME", "ordering-key": "KEY",
+	"artifact": "NAME", "capability": "NAME", "tool": "NAME", "label": "KEY=VALUE", "file": "PATH[:LINE]",
+	"worktree": "FOLDER", "dir": "FOLDER", "payload": "JSON", "payload-version": "VERSION", "since": "TIME",
+	"until": "TIME", "not-before": "TIME", "request-id": "UUID", "workloads": "NAME", "fail": "MODE",
+	"color": "WHEN", "after": "REVISION",
 }
 
 // valueName returns what a help page calls the value of an option; "" for a switch.

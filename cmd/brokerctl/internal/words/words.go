@@ -225,15 +225,11 @@ func DecisionWords(kind pb.DecisionKind) command.WordList {
 	}
 }
 
-// FlagWords returns the lists that complete flags, by their names.
+// FlagWords returns the lists that complete flags that are not declared, by their names.
 func FlagWords() map[string]command.WordList {
 	return map[string]command.WordList{
-		"agent": AgentNames, "owner": AgentNames, "elector": AgentNames, "from": AgentNames, "source": AgentNames, "subscriber": AgentNames,
-		"creator": AgentNames, "assignee": AgentNames, "completed": AgentNames, "task": TaskWords(),
-		"parent": TaskWords(Unfinished...), "depends-on": TaskWords(Unfinished...),
-		"role": RoleNames, "source-role": RoleNames, "director": RoleNames, "escalate-to": RoleNames,
-		"session": SessionNames, "channel": ChannelNames, "mailbox": MailboxNames, "type": messageTypes,
-		"reply-to": MessageIDWords, "id": MessageIDWords,
+		"agent": AgentNames, "from": AgentNames, "task": TaskWords(), "role": RoleNames, "session": SessionNames,
+		"channel": ChannelNames, "mailbox": MailboxNames, "type": messageTypes, "reply-to": MessageIDWords,
 	}
 }
 
