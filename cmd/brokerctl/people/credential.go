@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,124 +31,97 @@ func NewCredentialCommand(c *command.Caller) *cobra.Command {
 		newCredentialIssueCommand(c), credentialList.Command(c), credentialRevoke.Command(c))
 }
 
-// credentialIssueOptions are the options of credential issue.
-type credentialIssueOptions struct {
-	request    pb.IssueCredentialRequest
-	ttl        time.Duration
-	expiresAt  string
-	out        string
-	anySession bool
-}
-
-// AddFlags adds the options.
-func (o *credentialIssueOptions) AddFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&o.request.Role, "role", "", "the only role that the agent may register with")
-	f.BoolVar(&o.anySession, "any-session", false, "observer: read in every session")
-	command.DurationVar(f, &o.ttl, "ttl", 0, "how long it is valid, 1s to 3650d (default: without limit)")
-	f.StringVar(&o.expiresAt, "expires-at", "", "the time at which it ends, in RFC 3339")
-	f.StringVar(&o.request.Description, "description", "", "text for people")
-	f.StringVar(&o.out, "out", "", "write the secret to this new file, which only its owner can read")
-	command.AddRequestID(cmd, &o.request.RequestId)
-	cmd.MarkFlagsMutuallyExclusive("ttl", "expires-at")
-}
-
+// newCredentialIssueCommand returns the command credential issue. Its usage has alternatives, of which only an agent has a
+// second argument.
 func newCredentialIssueCommand(c *command.Caller) *cobra.Command {
-	o := &credentialIssueOptions{}
-	cmd := &cobra.Command{
+	cmd := credentialIssue.Command(c)
+	cmd.Args = command.Between(1, credentialIssue.Args[0].Name, credentialIssue.Args[1].Name)
+	return cmd
+}
+
+var credentialIssue = command.Spec[*pb.IssueCredentialRequest, *pb.IssueCredentialResponse]{
+	Page: command.Page{
 		Use:   "issue agent NAME | observer | operator",
 		Short: "Issue a credential and print its secret once (operators)",
 		Long: `Issue a credential. An agent's and an observer's are for the current session.
 Only this command prints the secret.`,
 		Example: `  brokerctl credential issue agent builder-1 --role builder --out b1.credential
   brokerctl credential issue observer --any-session --ttl 30d`,
-		Args: command.Between(1, "the access: agent, observer or operator", "the agent's name"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			switch {
-			case len(args) == 0:
-				return []string{"agent", "observer", "operator"}, cobra.ShellCompDirectiveNoFileComp
-			case len(args) == 1 && args[0] == "agent":
-				return c.Words(cmd, words.AgentNames)
+	},
+	Call: issue,
+	Args: []command.Arg{
+		{Field: "access", Name: "the access: agent, observer or operator",
+			Kind: command.Kind{Fixed: []string{"agent", "observer", "operator"}}},
+		{Field: "agent", Name: "the agent's name", After: func(before []string) (k command.Kind) {
+			if before[0] == "agent" {
+				k = words.Agent
 			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := o.fill(c, args, cmp.Or(broker.Identity().Session, "default")); err != nil {
-				return err
-			}
-			answer, err := o.issue(cmd.Context(), c, broker)
-			if err != nil {
-				return err
-			}
-			if o.request.Agent != "" && o.request.Role == "" {
-				o.warn(cmd, broker)
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				issued := answer.GetCredential()
-				prompt.Say(w, "issued %s for %s, expires %s", prompt.Clean(issued.GetId()), credentialHolder(issued), cmp.Or(c.When(issued.GetExpiresAt()), "never"))
-				if o.out == "" {
-					prompt.Say(w, "secret: %s", answer.GetSecret())
-				} else {
-					prompt.Say(w, "the secret is in %s", o.out)
-				}
-			})
-		},
-	}
-	o.AddFlags(cmd)
-	return cmd
-}
-
-// fill completes the request from the command line.
-func (o *credentialIssueOptions) fill(c *command.Caller, args []string, session string) error {
-	access, err := output.ParseEnum("access", pb.CredentialAccess(0).Descriptor(), args[0])
-	if err != nil {
-		return err
-	}
-	o.request.Access = pb.CredentialAccess(access)
-	isAgent := o.request.Access == pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT
-	switch {
-	case isAgent && len(args) == 1:
-		return problem.Usagef("the agent's name is missing: credential issue agent NAME")
-	case !isAgent && len(args) > 1:
-		return problem.Usagef("argument %q is one too many: only an agent has a name", args[1])
-	case o.anySession && o.request.Access != pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER:
-		return problem.Usagef("--any-session is for observers")
-	}
-	if isAgent {
-		o.request.Agent = args[1]
-	}
-	if o.request.Access != pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR && !o.anySession {
-		o.request.Session = session
-	}
-	if o.ttl != 0 {
-		o.request.Expiry = &pb.IssueCredentialRequest_Ttl{Ttl: command.Duration(o.ttl)}
-	}
-	at, err := c.ParseTime("expires-at", o.expiresAt, 1)
-	if at != nil {
-		o.request.Expiry = &pb.IssueCredentialRequest_ExpiresAt{ExpiresAt: at}
-	}
-	return err
+			return k
+		}},
+	},
+	Options: []command.Option{
+		{Field: "role", Kind: words.Role, Usage: "the only role that the agent may register with"},
+		{Name: "any-session", Type: "bool", Usage: "observer: read in every session"},
+		{Field: "ttl", Usage: "how long it is valid, 1s to 3650d (default: without limit)"},
+		{Field: "expires_at", Kind: command.Kind{Name: "TEXT", Read: command.Ahead.Read},
+			Usage: "the time at which it ends, in RFC 3339"},
+		{Field: "description", Usage: "text for people"},
+		{Name: "out", Type: "string", Usage: "write the secret to this new file, which only its owner can read"},
+		command.RequestID,
+	},
+	Apart: [][]string{{"ttl", "expires-at"}},
+	Prepare: func(g *command.Given, q *pb.IssueCredentialRequest) error {
+		isAgent := q.GetAccess() == pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT
+		switch {
+		case isAgent && q.GetAgent() == "":
+			return problem.Usagef("the agent's name is missing: credential issue agent NAME")
+		case !isAgent && q.GetAgent() != "":
+			return problem.Usagef("argument %q is one too many: only an agent has a name", q.GetAgent())
+		case g.On("any-session") && q.GetAccess() != pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER:
+			return problem.Usagef("--any-session is for observers")
+		}
+		return nil
+	},
+	After: func(
+		g *command.Given, broker *client.Client, q *pb.IssueCredentialRequest, _ *pb.IssueCredentialResponse,
+	) (bool, error) {
+		if q.GetAgent() != "" && q.GetRole() == "" {
+			warnOfDirectors(g, broker, q)
+		}
+		return false, nil
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.IssueCredentialRequest, a *pb.IssueCredentialResponse) {
+		issued := a.GetCredential()
+		prompt.Say(w, "issued %s for %s, expires %s",
+			prompt.Clean(issued.GetId()), credentialHolder(issued), cmp.Or(g.When(issued.GetExpiresAt()), "never"))
+		if out := g.Text("out"); out == "" {
+			prompt.Say(w, "secret: %s", a.GetSecret())
+		} else {
+			prompt.Say(w, "the secret is in %s", out)
+		}
+	},
 }
 
 // issue issues the credential, and moves its secret into the file of --out. It creates the file before
 // the call, so that a secret never lacks its place.
-func (o *credentialIssueOptions) issue(ctx context.Context, c *command.Caller, broker *client.Client) (*pb.IssueCredentialResponse, error) {
-	if o.out == "" {
-		return o.call(ctx, broker)
+func issue(
+	g *command.Given, broker *client.Client, q *pb.IssueCredentialRequest,
+) (*pb.IssueCredentialResponse, error) {
+	if q.GetAccess() != pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR && !g.On("any-session") {
+		q.Session = cmp.Or(broker.Identity().Session, "default")
 	}
-	out := c.Env.Path(o.out)
+	if g.Text("out") == "" {
+		return issueOnce(g.Cmd.Context(), broker, q)
+	}
+	out := g.Env.Path(g.Text("out"))
 	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return nil, problem.Usagef("--out: %s exists already", filepath.Clean(o.out))
+		return nil, problem.Usagef("--out: %s exists already", filepath.Clean(g.Text("out")))
 	}
 	if err != nil {
 		return nil, err
 	}
-	answer, err := o.call(ctx, broker)
+	answer, err := issueOnce(g.Cmd.Context(), broker, q)
 	if err == nil {
 		_, err = f.WriteString(answer.GetSecret() + "\n")
 	}
@@ -163,23 +135,26 @@ func (o *credentialIssueOptions) issue(ctx context.Context, c *command.Caller, b
 	return answer, nil
 }
 
-// warn reports the roles of directors that the agent may take, because its credential has no role.
-func (o *credentialIssueOptions) warn(cmd *cobra.Command, broker *client.Client) {
-	answer, err := broker.Sessions().GetSession(cmd.Context(), &pb.GetSessionRequest{Name: o.request.Session})
-	if roles := answer.GetSession().GetSettings().GetDirectors().GetNames(); err == nil && len(roles) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: this credential has no role, so %s may register as %s and then direct other "+
-			"agents (halt, terminate, ...): bind it with --role ROLE\n", prompt.OneLine(o.request.Agent), strings.Join(roles, ", "))
-	}
-}
-
-func (o *credentialIssueOptions) call(ctx context.Context, broker *client.Client) (*pb.IssueCredentialResponse, error) {
-	answer, err := broker.Credentials().IssueCredential(ctx, &o.request)
+// issueOnce fails if an earlier call of the request has the secret.
+func issueOnce(
+	ctx context.Context, broker *client.Client, q *pb.IssueCredentialRequest,
+) (*pb.IssueCredentialResponse, error) {
+	answer, err := broker.Credentials().IssueCredential(ctx, q)
 	if err != nil || !answer.GetAlreadyIssued() {
 		return answer, err
 	}
 	id := answer.GetCredential().GetId()
 	return nil, problem.Failf(problem.ExitConflict, "this request has issued %s before, and the broker does not keep the secret: "+
 		"if it is lost, run brokerctl credential revoke %[1]s and issue another one", id)
+}
+
+// warnOfDirectors reports the roles of directors that the agent may take, because its credential has no role.
+func warnOfDirectors(g *command.Given, broker *client.Client, q *pb.IssueCredentialRequest) {
+	answer, err := broker.Sessions().GetSession(g.Cmd.Context(), &pb.GetSessionRequest{Name: q.GetSession()})
+	if roles := answer.GetSession().GetSettings().GetDirectors().GetNames(); err == nil && len(roles) > 0 {
+		fmt.Fprintf(g.Cmd.ErrOrStderr(), "warning: this credential has no role, so %s may register as %s and then direct other "+
+			"agents (halt, terminate, ...): bind it with --role ROLE\n", prompt.OneLine(q.GetAgent()), strings.Join(roles, ", "))
+	}
 }
 
 var credentialList = command.Listing[*pb.ListCredentialsRequest, *pb.ListCredentialsResponse, *pb.Credential]{
