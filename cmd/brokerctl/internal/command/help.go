@@ -191,8 +191,7 @@ func NewHelpCommand() *cobra.Command {
 			if len(rest) > 0 && (at.HasSubCommands() || at == cmd.Root()) {
 				return UnknownCommand(at, rest)
 			}
-			WriteHelp(cmd.OutOrStdout(), at)
-			return nil
+			return at.Help()
 		},
 	}
 }

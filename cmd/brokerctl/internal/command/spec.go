@@ -349,18 +349,27 @@ func (c *Caller) BindLater(cmd *cobra.Command, add func()) {
 }
 
 // Bind adds the flags of the command that the command line names, or of all commands if it names none that runs alone,
-// such as help and the completion of a shell.
+// such as the completion of a shell.
 func (c *Caller) Bind(root *cobra.Command) {
 	cmd, _, err := root.Find(c.Args)
-	if add := c.unbound[cmd]; err == nil && add != nil {
-		delete(c.unbound, cmd)
-		add()
-		return
-	}
-	if err == nil && cmd.Runnable() && !cmd.HasSubCommands() && !slices.Contains([]string{"help", "man"}, cmd.Name()) {
+	if err == nil && cmd.Runnable() && !cmd.HasSubCommands() && cmd.Name() != "man" {
+		c.BindOne(cmd)
 		return
 	}
 	c.BindAll()
+}
+
+// BindOne adds the flags of a command, and of the one whose page describes them.
+func (c *Caller) BindOne(cmd *cobra.Command) {
+	if add := c.unbound[cmd]; add != nil {
+		delete(c.unbound, cmd)
+		add()
+	}
+	if path := cmd.Annotations[FlagsOf]; path != "" {
+		other, _, err := cmd.Root().Find(strings.Fields(path))
+		Must(err)
+		c.BindOne(other)
+	}
 }
 
 // BindAll adds the flags of all commands.
