@@ -113,8 +113,8 @@ func (c *Client) HoldLocks(ctx context.Context, r *pb.AcquireLocksRequest, o Hol
 	}
 	r.Holder = ownHolder(r.GetHolder())
 	wait, agent := r.GetWait().AsDuration(), c.identity.Agent
-	free := c.unfenced()
-	return free.hold(ctx, c, o, terms{
+	free := unfenced(c)
+	return newHold(ctx, free, o, terms{
 		what: "the lock on " + strings.Join(r.GetPaths(), ", "), wait: wait, lasts: r.GetMaxHold().AsDuration(),
 		types: []string{"lock.released", "lock.expired", "lock.revoked"},
 		acquire: func(ctx context.Context, wait time.Duration) (Grant, error) {
@@ -151,8 +151,8 @@ func (c *Client) HoldToken(ctx context.Context, r *pb.AcquireTokenRequest, o Hol
 	r = proto.CloneOf(r)
 	r.Holder = ownHolder(r.GetHolder())
 	kind, scope, agent := r.GetType(), r.GetScope(), c.identity.Agent
-	free := c.unfenced()
-	return free.hold(ctx, c, o, terms{
+	free := unfenced(c)
+	return newHold(ctx, free, o, terms{
 		what: fmt.Sprintf("the token %s of %s", kind, scope), wait: r.GetWait().AsDuration(), lasts: r.GetMaxHold().AsDuration(),
 		types: []string{"token.released", "token.passed", "token.expired", "token.revoked"},
 		acquire: func(ctx context.Context, wait time.Duration) (Grant, error) {
@@ -183,15 +183,15 @@ func ownHolder(given string) string {
 }
 
 // unfenced returns a client whose calls depend on no lock.
-func (c *Client) unfenced() *Client {
+func unfenced(c *Client) *Client {
 	if c.identity.Fence == 0 {
 		return c
 	}
 	return c.Fenced(0)
 }
 
-// hold waits for a grant and begins to keep it.
-func (c *Client) hold(ctx context.Context, asked *Client, o HoldOptions, t terms) (*Hold, error) {
+// newHold waits for a grant and begins to keep it.
+func newHold(ctx context.Context, c *Client, o HoldOptions, t terms) (*Hold, error) {
 	h := &Hold{client: c, terms: t, o: o, lasts: t.lasts, gone: make(chan struct{})}
 	if h.o.Margin == 0 {
 		h.o.Margin = 5 * time.Second
