@@ -253,12 +253,6 @@ func Methods() []string {
 	return all
 }
 
-// ReadsLines reports whether a method is a stream of requests, which call reads from standard input.
-func ReadsLines(name string) bool {
-	m, err := method(name)
-	return err == nil && m.IsStreamingClient()
-}
-
 // path is the name of a method on the wire.
 func path(m protoreflect.MethodDescriptor) string {
 	return fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name())
