@@ -50,8 +50,11 @@ func newRoot(c *command.Caller) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       brokerd.ThisBuild().String(),
-		Args:          cobra.ArbitraryArgs,
-		RunE:          command.ChooseCommand,
+		Annotations: map[string]string{
+			command.StartHere: "up,demo,setup,init,agent register,send,claim,explain,dashboard",
+		},
+		Args: cobra.ArbitraryArgs,
+		RunE: command.ChooseCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			c.Global.Operator = cmd.Flags().Changed("agent") && c.Global.Agent == ""
 			if err := command.RefuseEmptyFlags(cmd.Flags()); err != nil {
@@ -70,12 +73,12 @@ func newRoot(c *command.Caller) *cobra.Command {
 	c.Global.AddFlags(root.PersistentFlags())
 	root.SetVersionTemplate("brokerctl {{.Version}}\n")
 	root.AddGroup(
-		&cobra.Group{ID: "start", Title: "Start here:"},
 		&cobra.Group{ID: "messages", Title: "Messages:"},
 		&cobra.Group{ID: "work", Title: "Work:"},
 		&cobra.Group{ID: "together", Title: "Coordination:"},
 		&cobra.Group{ID: "who", Title: "Agents, channels, sessions:"},
 		&cobra.Group{ID: "watch", Title: "Observe:"},
+		&cobra.Group{ID: "here", Title: "This machine:"},
 		&cobra.Group{ID: "other", Title: "Other:"},
 	)
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -94,22 +97,33 @@ func newRoot(c *command.Caller) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	add("start", demo.NewCommand(c, local.OperatorLink), local.NewUpCommand(c), local.NewDownCommand(c), setup.NewCommand(c), setup.NewInitCommand(c), work.NewGuideCommand(c),
-		local.NewDashboardCommand(c), observe.NewExplainCommand(c))
-	add("messages", messages.NewSendCommand(c), messages.NewAskCommand(c), messages.NewReplyCommand(c), messages.NewThreadCommand(c),
-		messages.NewReceiveCommand(c), messages.NewInboxCommand(c), messages.NewMessageCommand(c), messages.NewMailboxCommand(c), messages.NewDLQCommand(c),
-		messages.NewTypeCommand(c))
-	add("work", work.NewNextCommand(c), messages.NewClaimCommand(c), messages.NewAckCommand(c), messages.NewNackCommand(c), messages.NewExtendCommand(c), messages.NewReleaseCommand(c), supervise.NewWorkCommand(c), with(work.NewTaskCommand(c), supervise.NewTaskWorkCommand(c)), decisions.NewReviewCommand(c),
-		decisions.NewPlanCommand(c), decisions.NewDecisionCommand(c),
-		work.NewBlockerCommand(c), work.NewHandoffCommand(c),
-		decisions.NewVoteCommand(c))
-	add("who", with(people.NewAgentCommand(c), append(messages.NewDirectiveCommands(c), supervise.NewAgentRunCommand(c), decisions.NewAgentShutdownCommand(c))...), messages.NewChannelCommand(c), people.NewSessionCommand(c), with(people.NewCredentialCommand(c), authority.NewCommand(c)))
-	add("together", with(shared.NewLockCommand(c), supervise.NewLockRunCommand(c)), with(shared.NewTokenCommand(c), supervise.NewTokenRunCommand(c)), shared.NewStateCommand(c), shared.NewArtifactCommand(c), hook.NewCommand(c),
-		mcp.NewCommand(c))
-	add("watch", observe.NewEventCommand(c), observe.NewStatusCommand(c), observe.NewOverviewCommand(c), top.NewCommand(c),
-		work.NewReportCommand(c), people.NewWhoamiCommand(c), observe.NewPingCommand(c), observe.NewAdminCommand(c))
-	add("other", local.NewTrustCommand(c), bridge.NewCommand(c),
-		bench.NewCommand(c), call.NewCommand(c), newVersionCommand(c),
+	add("messages",
+		messages.NewSendCommand(c), messages.NewAskCommand(c), messages.NewReplyCommand(c), messages.NewThreadCommand(c),
+		messages.NewReceiveCommand(c), messages.NewInboxCommand(c), messages.NewMessageCommand(c),
+		messages.NewMailboxCommand(c), messages.NewDLQCommand(c), messages.NewTypeCommand(c))
+	add("work",
+		work.NewNextCommand(c), messages.NewClaimCommand(c), messages.NewAckCommand(c), messages.NewNackCommand(c),
+		messages.NewExtendCommand(c), messages.NewReleaseCommand(c), supervise.NewWorkCommand(c),
+		with(work.NewTaskCommand(c), supervise.NewTaskWorkCommand(c)), work.NewBlockerCommand(c),
+		work.NewHandoffCommand(c), decisions.NewReviewCommand(c), decisions.NewPlanCommand(c),
+		decisions.NewDecisionCommand(c), decisions.NewVoteCommand(c))
+	add("together",
+		with(shared.NewLockCommand(c), supervise.NewLockRunCommand(c)),
+		with(shared.NewTokenCommand(c), supervise.NewTokenRunCommand(c)),
+		shared.NewStateCommand(c), shared.NewArtifactCommand(c), hook.NewCommand(c), mcp.NewCommand(c))
+	agent := with(people.NewAgentCommand(c), supervise.NewAgentRunCommand(c), decisions.NewAgentShutdownCommand(c))
+	add("who",
+		with(agent, messages.NewDirectiveCommands(c)...), messages.NewChannelCommand(c), people.NewSessionCommand(c),
+		with(people.NewCredentialCommand(c), authority.NewCommand(c)))
+	add("watch",
+		observe.NewEventCommand(c), observe.NewStatusCommand(c), observe.NewOverviewCommand(c), top.NewCommand(c),
+		work.NewReportCommand(c), people.NewWhoamiCommand(c), observe.NewPingCommand(c), observe.NewAdminCommand(c),
+		observe.NewExplainCommand(c))
+	add("here",
+		local.NewUpCommand(c), local.NewDownCommand(c), demo.NewCommand(c, local.OperatorLink), setup.NewCommand(c),
+		setup.NewInitCommand(c), local.NewDashboardCommand(c), local.NewTrustCommand(c))
+	add("other",
+		work.NewGuideCommand(c), bridge.NewCommand(c), bench.NewCommand(c), call.NewCommand(c), newVersionCommand(c),
 		command.NewCompletionCommand(), manual.NewCommand(command.FlagUsages))
 	help := command.NewHelpCommand()
 	help.GroupID = "other"

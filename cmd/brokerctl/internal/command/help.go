@@ -37,6 +37,7 @@ func WriteHelp(w io.Writer, cmd *cobra.Command) {
 	inGroup := func(id string) func(*cobra.Command) bool {
 		return func(sub *cobra.Command) bool { return sub.GroupID == id && sub.IsAvailableCommand() }
 	}
+	writeStart(w, cmd)
 	for _, g := range cmd.Groups() {
 		writeCommands(w, g.Title, cmd, inGroup(g.ID))
 	}
@@ -47,6 +48,30 @@ func WriteHelp(w io.Writer, cmd *cobra.Command) {
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+	}
+	if cmd.HasParent() && !IsTopic(cmd) {
+		fmt.Fprint(w, "\nGlobal flags: --agent, --session, --addr, --output (brokerctl --help)\n")
+	}
+}
+
+// StartHere is the annotation of the root with the commands that a new user needs first, with commas between them.
+const StartHere = "start here"
+
+// writeStart lists the commands that a new user needs first.
+func writeStart(w io.Writer, root *cobra.Command) {
+	paths := strings.Split(root.Annotations[StartHere], ",")
+	if paths[0] == "" {
+		return
+	}
+	column := 0
+	for _, path := range paths {
+		column = max(column, len(path)+4)
+	}
+	fmt.Fprint(w, "\nStart here:\n")
+	for _, path := range paths {
+		cmd, _, err := root.Find(strings.Fields(path))
+		Must(err)
+		fmt.Fprintf(w, "  %-*s%s\n", column-2, path, hang(cmd.Short, helpWidth-column, column))
 	}
 }
 
