@@ -73,6 +73,9 @@ session is open, each file is a snapshot of a different moment.`,
 		Args:              command.Between(0, "the session's name"),
 		ValidArgsFunction: c.CompleteArgs(false, words.SessionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if dir == "" {
+				return command.MissingFlag("dir", "the folder to write to")
+			}
 			request := &pb.ExportSessionRequest{}
 			if len(args) > 0 {
 				request.Name = args[0]
@@ -97,7 +100,6 @@ session is open, each file is a snapshot of a different moment.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder to write to; created if missing, files with the same names are replaced")
-	_ = cmd.MarkFlagRequired("dir") // it exists
 	return cmd
 }
 

@@ -294,7 +294,7 @@ once.`,
 		case len(g.Args) == 0 && q.GetAgent() == "":
 			return problem.Usagef("the lock is missing: give a path, a fence, a ticket, or --owner")
 		case q.GetReason() == "":
-			return problem.Usagef("--reason is missing: the owners receive it")
+			return command.MissingFlag("reason", "the owners receive it")
 		}
 		return nil
 	},

@@ -210,7 +210,7 @@ end the wait of a request, which "token get" shows.`,
 	},
 	Prepare: func(_ *command.Given, q *pb.RevokeTokenRequest) error {
 		if q.GetReason() == "" {
-			return problem.Usagef("--reason is missing: the owner is told why")
+			return command.MissingFlag("reason", "the owner is told why")
 		}
 		return nil
 	},

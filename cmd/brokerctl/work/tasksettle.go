@@ -5,7 +5,6 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
-	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -64,7 +63,7 @@ var taskBlock = command.Spec[*pb.UpdateTaskRequest, *pb.UpdateTaskResponse]{
 	},
 	Prepare: func(_ *command.Given, q *pb.UpdateTaskRequest) error {
 		if q.GetBlock() == "" {
-			return problem.Usagef("--reason is missing: why the agent cannot continue")
+			return command.MissingFlag("reason", "why the agent cannot continue")
 		}
 		return nil
 	},

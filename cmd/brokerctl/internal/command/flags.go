@@ -141,6 +141,9 @@ func (o *ContentOptions) AddPriority(f *pflag.FlagSet) {
 	f.StringVar(&o.Priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
 }
 
+// MissingFlag is the error of a flag that must be given, with what it is for.
+func MissingFlag(name, what string) error { return problem.Usagef("--%s is missing: %s", name, what) }
+
 // LimitVar adds the option of a list.
 func LimitVar(f *pflag.FlagSet, p *int, value int) {
 	f.IntVar(p, "limit", value, "list at most this many; 0: all")

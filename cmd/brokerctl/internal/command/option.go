@@ -200,9 +200,6 @@ func BindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, op
 			v.texts = []string{"false"}
 		}
 		f := cmd.Flags().VarPF(v, o.flag(), o.Short, usage)
-		if o.Must {
-			Must(cmd.MarkFlagRequired(o.flag()))
-		}
 		if v.kind == "bool" {
 			f.NoOptDefVal = "true"
 			continue
@@ -222,6 +219,8 @@ func BindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, op
 // set sets the field of an option if it was given, or has a default.
 func (o Option) set(g *Given, to Target, v *optionValue) error {
 	switch {
+	case !v.given && o.Must:
+		return MissingFlag(o.flag(), o.Usage)
 	case !v.given && o.Value == "", o.Means != 0 && v.String() != "true":
 		return nil
 	case o.Means != 0:
