@@ -153,7 +153,8 @@ func (c *Client) HoldToken(ctx context.Context, r *pb.AcquireTokenRequest, o Hol
 	kind, scope, agent := r.GetType(), r.GetScope(), c.identity.Agent
 	free := unfenced(c)
 	return newHold(ctx, free, o, terms{
-		what: fmt.Sprintf("the token %s of %s", kind, scope), wait: r.GetWait().AsDuration(), lasts: r.GetMaxHold().AsDuration(),
+		what: fmt.Sprintf("the token %s of %s", kind, scope),
+		wait: r.GetWait().AsDuration(), lasts: r.GetMaxHold().AsDuration(),
 		types: []string{"token.released", "token.passed", "token.expired", "token.revoked"},
 		acquire: func(ctx context.Context, wait time.Duration) (Grant, error) {
 			r.Wait = durationpb.New(wait)

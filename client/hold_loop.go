@@ -82,7 +82,8 @@ func endsHold(err error) bool {
 // watch follows the log from the grant on: it knows at once what ends the hold. What the agent itself gives away, such as
 // a token that it passes on, is not lost.
 func (h *Hold) watch() {
-	filter := &pb.EventFilter{Types: append(slices.Clone(h.terms.types), "agent.failed", "agent.stopped", "agent.deregistered")}
+	types := append(slices.Clone(h.terms.types), "agent.failed", "agent.stopped", "agent.deregistered")
+	filter := &pb.EventFilter{Types: types}
 	for e, err := range h.client.FollowEvents(h.ctx, EventOptions{After: h.fence, Filter: filter}) {
 		if err != nil {
 			if h.o.OnError != nil && h.ctx.Err() == nil {

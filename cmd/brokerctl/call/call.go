@@ -124,7 +124,9 @@ func (r *request) set(message proto.Message, f flag) error {
 }
 
 // stream makes a call that is a stream. next returns the next request, and io.EOF at the end.
-func (r *request) stream(cmd *cobra.Command, m protoreflect.MethodDescriptor, next func() (proto.Message, error)) error {
+func (r *request) stream(
+	cmd *cobra.Command, m protoreflect.MethodDescriptor, next func() (proto.Message, error),
+) error {
 	broker, err := r.c.Connect(cmd.Context())
 	if err != nil {
 		return err

@@ -49,7 +49,8 @@ func (r *request) bind(cmd *cobra.Command) {
 		cmd.Use, cmd.Long, cmd.Example = "call "+name+" [JSON|@FILE|-]", comments[m.FullName()], "  brokerctl call "+name
 		if m.IsStreamingClient() {
 			cmd.Use = "call " + name
-			cmd.Long += fmt.Sprintf("\n\nRequests are lines of JSON on standard input; docs/api.md describes %s.", m.Input().Name())
+			cmd.Long += fmt.Sprintf("\n\nRequests are lines of JSON on standard input; docs/api.md describes %s.",
+				m.Input().Name())
 			return
 		}
 		r.add(cmd, m.Input(), "", comments, deepest)
@@ -59,7 +60,8 @@ func (r *request) bind(cmd *cobra.Command) {
 
 // add adds a flag for each field of a message. prefix is the names that lead to it.
 func (r *request) add(
-	cmd *cobra.Command, d protoreflect.MessageDescriptor, prefix string, comments map[protoreflect.FullName]string, depth int,
+	cmd *cobra.Command, d protoreflect.MessageDescriptor, prefix string, comments map[protoreflect.FullName]string,
+	depth int,
 ) {
 	for i := range d.Fields().Len() {
 		f := d.Fields().Get(i)
@@ -79,7 +81,8 @@ func (r *request) add(
 				flag.NoOptDefVal = "true"
 			case f.Enum() != nil:
 				names := jsonform.EnumNames(f.Enum())
-				command.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
+				complete := cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)
+				command.Must(cmd.RegisterFlagCompletionFunc(name, complete))
 			}
 			r.flags[name] = path
 		}

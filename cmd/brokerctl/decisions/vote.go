@@ -46,7 +46,8 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 		{Field: "options", Name: "the first option"}, {Field: "options", Name: "the second option"},
 	},
 	Options: []command.Option{
-		{Name: "to", Type: "strings", Kind: words.Owner, Usage: "the electorate: agents (repeatable), or role:NAME, or everyone (the default)"},
+		{Name: "to", Type: "strings", Kind: words.Owner,
+			Usage: "the electorate: agents (repeatable), or role:NAME, or everyone (the default)"},
 		{Field: "description", Name: "body", Kind: command.Content, Usage: "the text; @FILE reads a file, - standard input"},
 		{Field: "deadline", Kind: command.Ahead, Usage: "when it closes: 30m or 2d from now, or RFC 3339 (default: 1d)"},
 		{Field: "quorum", Kind: command.Kind{Name: "N", Read: command.As(ParseQuorum)},
@@ -69,7 +70,8 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 	Shown: "vote",
 	Text: func(g *command.Given, w io.Writer, _ *pb.OpenVoteRequest, a *pb.OpenVoteResponse) {
 		v := a.GetVote()
-		prompt.Say(w, "opened %s for %s, closes %s", v.GetId(), prompt.Count(v.GetElectors(), "elector"), g.When(v.GetDeadline()))
+		prompt.Say(w, "opened %s for %s, closes %s", v.GetId(), prompt.Count(v.GetElectors(), "elector"),
+			g.When(v.GetDeadline()))
 		if prompt.ForModel(w) {
 			prompt.Say(w, "Next: %s to wait for the outcome", g.Command("vote get %s --wait 30m", v.GetId()))
 		}
@@ -85,7 +87,9 @@ var voteCast = command.Spec[*pb.CastVoteRequest, *pb.CastVoteResponse]{
 	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.CastVote),
 	Args: []command.Arg{
 		{Field: "id", Name: "the id", Kind: openVote},
-		{Field: "option", Name: "the option", After: func(before []string) command.Kind { return command.Kind{Words: optionsOf(before[0])} }},
+		{Field: "option", Name: "the option", After: func(before []string) command.Kind {
+			return command.Kind{Words: optionsOf(before[0])}
+		}},
 	},
 	Options: []command.Option{{Field: "reason", Usage: "why, for the other electors"}, command.RequestID},
 	Shown:   "vote",
@@ -134,7 +138,8 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 		Verdict: func(a *pb.GetVoteResponse, closed bool, wait time.Duration) error {
 			switch v := a.GetVote(); {
 			case !closed:
-				return problem.Failf(problem.ExitNothing, "vote %s is not closed after %s", prompt.Clean(v.GetId()), prompt.Duration(wait))
+				return problem.Failf(problem.ExitNothing, "vote %s is not closed after %s", prompt.Clean(v.GetId()),
+					prompt.Duration(wait))
 			case v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_WINNER:
 				return problem.Failf(problem.ExitConflict, "vote %s closed without a winner: %s", prompt.Clean(v.GetId()),
 					prompt.VoteOutcome(nil, v))
@@ -179,14 +184,16 @@ func printVote(c *command.Caller, w io.Writer, answer *pb.GetVoteResponse) {
 	l.State("state", prompt.Enum(v.GetState()))
 	l.Line("outcome", prompt.VoteOutcome(nil, v))
 	l.Line("tally", prompt.Tally(v))
-	l.Line("voted", fmt.Sprintf("%d of %s, the quorum is %d", v.GetBallots(), prompt.Count(v.GetElectors(), "elector"), v.GetRequired()))
+	electors := prompt.Count(v.GetElectors(), "elector")
+	l.Line("voted", fmt.Sprintf("%d of %s, the quorum is %d", v.GetBallots(), electors, v.GetRequired()))
 	l.Line("rule", prompt.Enum(v.GetRule()))
 	l.Line("opener", v.GetOpener())
 	l.Line("task", v.GetTaskId())
 	l.Line("opened", c.When(v.GetOpenedAt()))
 	l.Line("deadline", c.When(v.GetDeadline()))
 	if v.GetClosedAt() != nil {
-		l.Line("closed", c.When(v.GetClosedAt())+", "+prompt.Either(v.GetClosedBy() == "", spaced(prompt.Enum(v.GetEnd())), "by "+v.GetClosedBy()))
+		by := prompt.Either(v.GetClosedBy() == "", spaced(prompt.Enum(v.GetEnd())), "by "+v.GetClosedBy())
+		l.Line("closed", c.When(v.GetClosedAt())+", "+by)
 	}
 	l.Line("reason", v.GetCloseReason())
 	l.Flush()
@@ -198,7 +205,8 @@ func printVote(c *command.Caller, w io.Writer, answer *pb.GetVoteResponse) {
 	t := c.NewTable(w, table.Column{Name: "ELECTOR"}, table.Column{Name: "BALLOT", Min: 12}, table.Column{Name: "CAST"},
 		table.Column{Name: "CHANGES", Rank: 1}, table.Column{Name: "LEFT"}, table.Column{Name: "REASON", Min: 16})
 	for _, b := range answer.GetBallots() {
-		t.Row(b.GetAgent(), b.GetOption(), c.When(b.GetCastAt()), prompt.Either(b.GetChanges() > 0, strconv.Itoa(int(b.GetChanges())), ""),
+		changes := prompt.Either(b.GetChanges() > 0, strconv.Itoa(int(b.GetChanges())), "")
+		t.Row(b.GetAgent(), b.GetOption(), c.When(b.GetCastAt()), changes,
 			prompt.Either(b.GetLeft(), "yes", ""), prompt.Clip(b.GetReason(), output.MostText))
 	}
 	_ = t.Flush() // to the command's own output: an error cannot be reported anywhere
@@ -238,11 +246,13 @@ func voteView(g *command.Given) output.View[*pb.Vote] {
 	return output.View[*pb.Vote]{
 		Columns: []table.Column{
 			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "TITLE", Min: 16}, {Name: "TALLY", Min: 12}, {Name: "VOTED"},
-			{Name: "OUTCOME", Min: 8}, {Name: "OPENER", Rank: 3}, {Name: "TASK", Rank: 4}, {Name: "DEADLINE", Rank: 1}, {Name: "CLOSED", Rank: 2},
+			{Name: "OUTCOME", Min: 8}, {Name: "OPENER", Rank: 3}, {Name: "TASK", Rank: 4}, {Name: "DEADLINE", Rank: 1},
+			{Name: "CLOSED", Rank: 2},
 		},
 		Row: func(v *pb.Vote) []string {
 			return []string{
-				v.GetId(), prompt.Enum(v.GetState()), v.GetTitle(), prompt.Tally(v), fmt.Sprintf("%d/%d", v.GetBallots(), v.GetElectors()), prompt.VoteOutcome(nil, v),
+				v.GetId(), prompt.Enum(v.GetState()), v.GetTitle(), prompt.Tally(v),
+				fmt.Sprintf("%d/%d", v.GetBallots(), v.GetElectors()), prompt.VoteOutcome(nil, v),
 				v.GetOpener(), v.GetTaskId(), g.When(v.GetDeadline()), g.When(v.GetClosedAt()),
 			}
 		},
