@@ -136,3 +136,16 @@ func TestVote_MistakesAreNamed(tt *testing.T) {
 		}
 	}
 }
+
+func TestOption_ASwitchTakesEveryFormOfTrue(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	id := must0(t, "-a", "lead", "vote", "open", "Which?", "a", "b", "-o", "id")
+	must0(t, "-a", "lead", "vote", "close", strings.TrimSpace(id))
+	for form, want := range map[string]string{"--all": id, "--all=1": id, "--all=T": id, "--all=false": "", "--all=0": ""} {
+		if got := must0(t, "vote", "list", form, "-o", "id"); got != want {
+			t.Errorf("%s lists %q, want %q", form, got, want)
+		}
+	}
+}

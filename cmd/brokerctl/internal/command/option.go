@@ -141,8 +141,8 @@ func (v *optionValue) Set(s string) (err error) {
 			return err
 		}
 	}
-	for _, text := range texts {
-		if err := v.check(text); err != nil {
+	for i, text := range texts {
+		if texts[i], err = v.normal(text); err != nil {
 			return err
 		}
 	}
@@ -153,13 +153,13 @@ func (v *optionValue) Set(s string) (err error) {
 	return nil
 }
 
-// check reports what is wrong with one value of the type.
-func (v *optionValue) check(s string) (err error) {
+// normal returns the form of a value that counts, such as true for 1, or what is wrong with it.
+func (v *optionValue) normal(s string) (_ string, err error) {
 	switch v.kind {
 	case "bool":
 		var on bool
 		on, err = strconv.ParseBool(s)
-		s = strconv.FormatBool(on)
+		return strconv.FormatBool(on), err
 	case "int", "int64":
 		_, err = strconv.ParseInt(s, 10, 64)
 	case "int32":
@@ -169,7 +169,7 @@ func (v *optionValue) check(s string) (err error) {
 	case "duration":
 		err = new(durationValue).Set(s)
 	}
-	return err
+	return s, err
 }
 
 // BindOptions adds the options to a command, also to one that is not declared. The returned function sets the fields of

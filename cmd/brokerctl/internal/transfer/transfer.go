@@ -67,7 +67,10 @@ func OpenContent(c *command.Caller, cmd *cobra.Command, name string) (content *o
 	return content, done, nil
 }
 
-func DownloadArtifact(c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, w io.Writer) (*pb.ArtifactVersion, error) {
+// DownloadArtifact writes the content of an artifact to w, and shows the progress.
+func DownloadArtifact(
+	c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, w io.Writer,
+) (*pb.ArtifactVersion, error) {
 	p := NewProgress(c, cmd, "received")
 	v, err := broker.DownloadArtifact(cmd.Context(), request, w, func(v *pb.ArtifactVersion, written int64) { p.Show(written, v.GetSize()) })
 	p.End()
