@@ -95,8 +95,9 @@ fresh: ## make run and make test in an empty Debian root, as root on Debian or U
 stress: ## every test five times beside four busy loops, with GOMAXPROCS 1, 2, 4, 1 and 2 (STRESS_PACKAGES='./...')
 	@scripts/stress.sh
 
+# Without -trimpath: what cgo generates would name the files of another clone, and the rules of the linter name folders.
 lint: $(STAMP) ## golangci-lint, buf and gofmt
-	$(TOOLS)/golangci-lint run ./...
+	GOFLAGS='$(filter-out -trimpath,$(GOFLAGS))' $(TOOLS)/golangci-lint run ./...
 	$(TOOLS)/buf lint
 	$(if $(RELEASE),$(TOOLS)/buf breaking --against '.git#tag=$(RELEASE)')
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted" >&2; exit 1; }
