@@ -11,8 +11,8 @@ func (o JoinOptions) WithTimer(timer func(time.Duration) (<-chan time.Time, func
 	return o
 }
 
-// KeptHold returns a hold that began now, without a broker, and lets it be extended. gone ends the extensions, as the
-// owner itself does when it gives the hold away.
+// KeptHold returns a hold that begins now and is kept by calls of extend, without a broker. A closed gone ends the
+// extensions, as if the owner had released what it holds.
 func KeptHold(ctx context.Context, lasts time.Duration, extend func() error) (h *Hold, gone chan struct{}) {
 	h = &Hold{client: &Client{link: &link{}}, terms: terms{what: "it"}, o: HoldOptions{Margin: time.Minute}, lasts: lasts, gone: make(chan struct{})}
 	h.terms.extend = func(context.Context, int64) error { return extend() }

@@ -32,6 +32,26 @@ type Grant interface {
 	GetObstacles() []*pb.Obstacle
 }
 
+// Acquire asks for locks or for a token. While the broker is away it asks again, as long as wait lasts: the broker keeps
+// the places in its queues. ask makes the call, with what is left of the wait.
+func Acquire[G Grant](ctx context.Context, wait time.Duration, ask func(wait time.Duration) (G, error)) (G, error) {
+	end, pause := time.Now().Add(wait), firstDelay
+	for left := wait; ; left = max(time.Until(end), 0) {
+		answer, err := ask(left)
+		if err == nil || status.Code(err) != codes.Unavailable || time.Until(end) <= 0 {
+			return answer, err
+		}
+		again := time.NewTimer(min(pause+rand.N(pause), max(time.Until(end), 0)))
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return answer, err
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
 // A BusyError says that a lock or a token was not granted within the wait, and who is in the way.
 type BusyError struct {
 	What  string // such as "the lock on src/a.go"
@@ -211,30 +231,19 @@ func newHold(ctx context.Context, c *Client, o HoldOptions, t terms) (*Hold, err
 	return h, nil
 }
 
-// take asks for the grant, as long as the wait lasts: a broker that is away for a while keeps the places in its queues.
-// It returns from when the time of the grant counts.
+// take waits for the grant. It returns from when the time of the grant counts.
 func (h *Hold) take(ctx context.Context) (granted time.Time, err error) {
-	end, pause := time.Now().Add(h.terms.wait), firstDelay
-	for left := h.terms.wait; ; left = max(time.Until(end), 0) {
-		began := time.Now()
-		g, err := h.terms.acquire(ctx, left)
-		switch {
-		case err == nil && g.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
-			return began, &BusyError{h.terms.what, g}
-		case err == nil:
-			return h.count(ctx, g, began)
-		case status.Code(err) != codes.Unavailable || time.Until(end) <= 0:
-			return began, err
-		}
-		again := time.NewTimer(min(pause+rand.N(pause), max(time.Until(end), 0)))
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-			return began, err
-		}
-		pause = min(2*pause, time.Second)
+	g, err := Acquire(ctx, h.terms.wait, func(left time.Duration) (Grant, error) {
+		granted = time.Now()
+		return h.terms.acquire(ctx, left)
+	})
+	switch {
+	case err != nil:
+		return granted, err
+	case g.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
+		return granted, &BusyError{h.terms.what, g}
 	}
+	return h.count(ctx, g, granted)
 }
 
 // count notes the grant. Its time counts from the call that got it, unless that call has waited: then from an extension.

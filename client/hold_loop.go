@@ -35,7 +35,7 @@ func (h *Hold) keep(since time.Time) {
 			return
 		}
 		if !time.Now().Before(last) {
-			h.lost("the broker is away, and its time is over", nil)
+			h.lost("the broker is away, and did not extend it in time", nil)
 			return
 		}
 		began := time.Now()
@@ -118,7 +118,7 @@ func givenAway(e *pb.Event) bool {
 		json.Unmarshal([]byte(e.GetDetails()), &details) == nil && details.Cause == ""
 }
 
-// concerns reports whether an event names the grant, or the agent that has it.
+// concerns reports whether an event names the grant or its owner.
 func (h *Hold) concerns(e *pb.Event) bool {
 	if agent := h.client.identity.Agent; e.GetCategory() == pb.EventCategory_EVENT_CATEGORY_AGENT {
 		return e.GetSource() == agent || slices.Contains(e.GetRelated(), agent)

@@ -221,3 +221,26 @@ func TestHold_OutlivesARestartOfTheBroker(t *testing.T) {
 	}
 	apptest.NoError(t, h.Release(context.Background()))
 }
+
+func TestHold_AWaitContinuesThroughARestartOfTheBroker(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	h := held(t, d.agent(t, "a", ""), "lock")
+	b := d.agent(t, "b", "")
+	granted := make(chan error, 1)
+	go func() {
+		second, err := b.HoldLocks(t.Context(), patientLockOf("a.go"), client.HoldOptions{})
+		if err == nil {
+			err = second.Release(t.Context())
+		}
+		granted <- err
+	}()
+	operator := d.dial(t, "")
+	for _, err := range operator.FollowEvents(t.Context(), client.EventOptions{Filter: &pb.EventFilter{Types: []string{"lock.queued"}}}) {
+		apptest.NoError(t, err)
+		break
+	}
+	d.restart(t)
+	apptest.NoError(t, h.Release(t.Context()))
+	apptest.NoError(t, next(t, granted))
+}

@@ -45,6 +45,24 @@ func TestHelp_EveryPageFitsTheTerminalAndHasAnExample(t *testing.T) {
 	}
 }
 
+// A run adds the flags of the command at hand alone; its page must not show that.
+func TestHelp_OfACommandIsTheSameWithTheFlagsOfAll(tt *testing.T) {
+	t := newShell(tt)
+	root := newRoot(command.New(setting.Environment{}))
+	root.InitDefaultVersionFlag()
+	for _, cmd := range command.AllCommands(root) {
+		var want bytes.Buffer
+		command.WriteHelp(&want, cmd)
+		words := strings.Fields(cmd.CommandPath())[1:]
+		if got := must0(t, append(words, "--help")...); got != want.String() && !command.IsTopic(cmd) {
+			t.Errorf("%s --help:\n%s\nwant\n%s", cmd.CommandPath(), got, want.String())
+		}
+		if got := must0(t, append([]string{"help"}, words...)...); got != want.String() {
+			t.Errorf("help %s:\n%s\nwant\n%s", words, got, want.String())
+		}
+	}
+}
+
 func TestHelp_EveryExampleParses(t *testing.T) {
 	for _, cmd := range command.AllCommands(newRoot(command.New(setting.Environment{}))) {
 		for line := range strings.Lines(strings.NewReplacer("\\\n", " ", "|\n", "| ").Replace(cmd.Example)) {

@@ -329,7 +329,7 @@ func TestLockRun_ABrokerThatIsAwayIsWaitedForUntilTheTimeIsOver(tt *testing.T) {
 	got := <-ended
 	start()
 	defer stop()
-	if got.code != 6 || !strings.Contains(got.err, "the broker is away, and its time is over") {
+	if got.code != 6 || !strings.Contains(got.err, "the broker is away, and did not extend it in time") {
 		t.Errorf("%+v", got)
 	}
 }

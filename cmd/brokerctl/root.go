@@ -88,7 +88,6 @@ func newRoot(c *command.Caller) *cobra.Command {
 			c.Unknown = command.UnknownCommand(cmd, given)
 			return
 		}
-		c.BindOne(cmd)
 		command.WriteHelp(cmd.OutOrStdout(), cmd)
 	})
 	add := func(id string, commands ...*cobra.Command) {

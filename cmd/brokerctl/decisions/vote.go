@@ -61,11 +61,7 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 		return command.AsUsage(mcp.ParseElectorate("--to", q, g.Texts("to")))
 	},
 	After: func(g *command.Given, broker *client.Client, _ *pb.OpenVoteRequest, a *pb.OpenVoteResponse) (bool, error) {
-		if wait := g.Duration("wait"); wait > 0 {
-			id := a.GetVote().GetId()
-			return true, voteGet.Await(g, broker, &pb.GetVoteRequest{Id: id}, id, wait)
-		}
-		return false, nil
+		return voteGet.AwaitMade(g, broker, a.GetVote().GetId())
 	},
 	Shown: "vote",
 	Text: func(g *command.Given, w io.Writer, _ *pb.OpenVoteRequest, a *pb.OpenVoteResponse) {

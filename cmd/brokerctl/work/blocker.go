@@ -58,11 +58,7 @@ Exit code 4: --wait ended before the blocker was resolved.`,
 		command.RequestID,
 	},
 	After: func(g *command.Given, broker *client.Client, _ *pb.RaiseBlockerRequest, a *pb.RaiseBlockerResponse) (bool, error) {
-		if wait := g.Duration("wait"); wait > 0 {
-			id := a.GetBlocker().GetId()
-			return true, blockerGet.Await(g, broker, &pb.GetBlockerRequest{Id: id}, id, wait)
-		}
-		return false, nil
+		return blockerGet.AwaitMade(g, broker, a.GetBlocker().GetId())
 	},
 	Shown: "blocker",
 	Text: func(g *command.Given, w io.Writer, _ *pb.RaiseBlockerRequest, a *pb.RaiseBlockerResponse) {

@@ -92,12 +92,9 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 	},
 	Prepare: addToFile,
 	After: func(g *command.Given, broker *client.Client, _ *pb.CreateHandoffRequest, a *pb.CreateHandoffResponse) (bool, error) {
-		if wait := g.Duration("wait"); wait > 0 {
-			id, get := a.GetHandoff().GetId(), handoffGet
-			get.Text = printAnswer
-			return true, get.Await(g, broker, &pb.GetHandoffRequest{Id: id}, id, wait)
-		}
-		return false, nil
+		get := handoffGet
+		get.Text = printAnswer
+		return get.AwaitMade(g, broker, a.GetHandoff().GetId())
 	},
 	Shown: "handoff",
 	Text: func(g *command.Given, w io.Writer, _ *pb.CreateHandoffRequest, a *pb.CreateHandoffResponse) {

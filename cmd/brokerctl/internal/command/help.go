@@ -216,6 +216,7 @@ func NewHelpCommand() *cobra.Command {
 			if len(rest) > 0 && (at.HasSubCommands() || at == cmd.Root()) {
 				return UnknownCommand(at, rest)
 			}
+			at.InitDefaultVersionFlag() // as cobra does before --help
 			return at.Help()
 		},
 	}

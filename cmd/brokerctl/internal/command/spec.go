@@ -162,6 +162,17 @@ func (s Spec[Q, A]) Await(g *Given, broker *client.Client, q Q, what string, wai
 	return s.Wait.Verdict(a, reached, wait)
 }
 
+// AwaitMade is what follows a call that has made the thing with an id: with --wait, its outcome in place of the answer.
+func (s Spec[Q, A]) AwaitMade(g *Given, broker *client.Client, id string) (done bool, err error) {
+	wait := g.Duration("wait")
+	if wait == 0 {
+		return false, nil
+	}
+	q := newMessage[Q]()
+	newTarget(q.ProtoReflect(), "id", "").Set(protoreflect.ValueOfString(id))
+	return true, s.Await(g, broker, q, id, wait)
+}
+
 // A Listing is a command that lists all pages of one kind of item.
 type Listing[Q, A, I proto.Message] struct {
 	Page
@@ -353,14 +364,14 @@ func (c *Caller) BindLater(cmd *cobra.Command, add func()) {
 func (c *Caller) Bind(root *cobra.Command) {
 	cmd, _, err := root.Find(c.Args)
 	if err == nil && cmd.Runnable() && !cmd.HasSubCommands() && cmd.Name() != "man" {
-		c.BindOne(cmd)
+		c.bindOne(cmd)
 		return
 	}
 	c.BindAll()
 }
 
-// BindOne adds the flags of a command, and of the one whose page describes them.
-func (c *Caller) BindOne(cmd *cobra.Command) {
+// bindOne adds the flags of a command, and of the one whose page describes them.
+func (c *Caller) bindOne(cmd *cobra.Command) {
 	if add := c.unbound[cmd]; add != nil {
 		delete(c.unbound, cmd)
 		add()
@@ -368,7 +379,7 @@ func (c *Caller) BindOne(cmd *cobra.Command) {
 	if path := cmd.Annotations[FlagsOf]; path != "" {
 		other, _, err := cmd.Root().Find(strings.Fields(path))
 		Must(err)
-		c.BindOne(other)
+		c.bindOne(other)
 	}
 }
 

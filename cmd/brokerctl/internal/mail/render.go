@@ -11,7 +11,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// Render writes a message for whoever reads w.
+// Render writes a message for the reader of w, a person or a language model.
 func Render(c *command.Caller, w io.Writer, r prompt.Rendered) {
 	if prompt.ForModel(w) {
 		c.PrintPrompt(w, r)

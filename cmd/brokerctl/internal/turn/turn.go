@@ -3,12 +3,9 @@ package turn
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -37,24 +34,12 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 // Acquired is the broker's answer to a request for locks or a token.
 type Acquired = client.Grant
 
-// Wait asks, as long as the wait lasts: a broker that is away for a while keeps the places in its queues.
-func Wait[A Acquired](ctx context.Context, c *command.Caller, what string, wait time.Duration, ask func(wait time.Duration) (A, error)) (A, error) {
+// Wait is client.Acquire, with a line on the terminal that says what it waits for.
+func Wait[A Acquired](
+	ctx context.Context, c *command.Caller, what string, wait time.Duration, ask func(wait time.Duration) (A, error),
+) (A, error) {
 	defer c.Progress(wait, what)()
-	end, pause := time.Now().Add(wait), 50*time.Millisecond
-	for left := wait; ; left = max(time.Until(end), 0) {
-		answer, err := ask(left)
-		if err == nil || status.Code(err) != codes.Unavailable || time.Until(end) <= 0 {
-			return answer, err
-		}
-		again := time.NewTimer(min(pause+rand.N(pause), max(time.Until(end), 0)))
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-			return answer, err
-		}
-		pause = min(2*pause, time.Second)
-	}
+	return client.Acquire(ctx, wait, ask)
 }
 
 // NotAcquired is the error that says which holders are in the way: busy, or the wait has ended.
