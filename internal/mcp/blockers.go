@@ -9,7 +9,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
-func (c *call) raise() error {
+func raiseBlocker(c *call) error {
 	r := &pb.RaiseBlockerRequest{
 		RequestId: c.requestID, Reason: c.arg("text"), Awaited: ParseAwaited(c.arg("on")), TaskId: c.arg("task"),
 	}
@@ -30,7 +30,7 @@ func (c *call) raise() error {
 	}
 	b := answer.GetBlocker()
 	if c.wait() > 0 {
-		return c.blocker(b.GetId())
+		return awaitBlocker(c, b.GetId())
 	}
 	line := "raised " + b.GetId()
 	if b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED {
@@ -61,7 +61,7 @@ func (c *call) raise() error {
 	return nil
 }
 
-func (c *call) acknowledge() error {
+func acknowledgeBlocker(c *call) error {
 	answer, err := c.api.AcknowledgeBlocker(c.ctx, &pb.AcknowledgeBlockerRequest{
 		RequestId: c.requestID, Id: c.arg("id"),
 	})
@@ -73,7 +73,7 @@ func (c *call) acknowledge() error {
 	return nil
 }
 
-func (c *call) resolve() error {
+func resolveBlocker(c *call) error {
 	answer, err := c.api.ResolveBlocker(c.ctx, &pb.ResolveBlockerRequest{
 		RequestId: c.requestID, Id: c.arg("id"), Resolution: c.arg("text"),
 	})
@@ -85,10 +85,10 @@ func (c *call) resolve() error {
 		b.GetId(), prompt.Duration(b.GetTimeBlocked().AsDuration().Truncate(time.Second)))
 }
 
-func (c *call) showBlocker() error { return c.blocker(c.arg("id")) }
+func showBlocker(c *call) error { return awaitBlocker(c, c.arg("id")) }
 
-// blocker shows a blocker with its timeline, after the wait of the call for its resolution.
-func (c *call) blocker(id string) error {
+// awaitBlocker shows a blocker with its timeline, after the wait of the call for its resolution.
+func awaitBlocker(c *call, id string) error {
 	var b *pb.Blocker
 	wait := c.wait()
 	resolved, err := c.await(wait, func(left *durationpb.Duration) (bool, error) {

@@ -20,7 +20,7 @@ const outcomeWait = " --wait 30m"
 var decisionIDs = regexp.MustCompile(`^(d-)?[0-9]+$`)
 
 // decisionID returns the id of a decision: the given one, or that of the newest decision of a scope.
-func (c *call) decisionID(kind pb.DecisionKind) (string, error) {
+func decisionID(c *call, kind pb.DecisionKind) (string, error) {
 	ref := c.arg("id")
 	if decisionIDs.MatchString(ref) {
 		return ref, nil
@@ -39,21 +39,25 @@ func (c *call) decisionID(kind pb.DecisionKind) (string, error) {
 	return page.GetDecisions()[0].GetId(), nil
 }
 
-func (c *call) submitReview() error {
-	return c.submit(pb.DecisionKind_DECISION_KIND_REVIEW, c.arg("about"))
+func submitReview(c *call) error {
+	return submitDecision(c, pb.DecisionKind_DECISION_KIND_REVIEW, c.arg("about"))
 }
 
-func (c *call) submitPlan() error {
-	return c.submit(pb.DecisionKind_DECISION_KIND_PLAN, c.arg("about"))
+func submitPlan(c *call) error {
+	return submitDecision(c, pb.DecisionKind_DECISION_KIND_PLAN, c.arg("about"))
 }
 
-func (c *call) shutdown() error { return c.submit(pb.DecisionKind_DECISION_KIND_SHUTDOWN, c.arg("to")) }
+func submitShutdown(c *call) error {
+	return submitDecision(c, pb.DecisionKind_DECISION_KIND_SHUTDOWN, c.arg("to"))
+}
 
-func (c *call) question() error { return c.submit(pb.DecisionKind_DECISION_KIND_CUSTOM, "") }
+func submitQuestion(c *call) error {
+	return submitDecision(c, pb.DecisionKind_DECISION_KIND_CUSTOM, "")
+}
 
-// submit opens a decision, or the next round of the agent's own one of the same kind and scope, and waits for the
-// verdict. While that one waits for its verdict, submit sends nothing, and refuses other content.
-func (c *call) submit(kind pb.DecisionKind, scope string) error {
+// submitDecision opens a decision, or the next round of the agent's own one of the same kind and scope, and
+// waits for the verdict. While that one waits for its verdict, it sends nothing, and refuses other content.
+func submitDecision(c *call, kind pb.DecisionKind, scope string) error {
 	r := &pb.OpenDecisionRequest{
 		RequestId: c.requestID, Kind: kind, Scope: scope, TaskId: c.arg("task"), Verdicts: c.args["options"],
 		Content: &pb.DecisionContent{Body: c.arg("text")}, MaxRounds: 3,
@@ -76,7 +80,7 @@ func (c *call) submit(kind pb.DecisionKind, scope string) error {
 			r.To = &pb.OpenDecisionRequest_Role{Role: role}
 		}
 	}
-	d, err := c.ownDecision(r)
+	d, err := ownDecision(c, r)
 	if err != nil {
 		return err
 	}
@@ -98,16 +102,16 @@ func (c *call) submit(kind pb.DecisionKind, scope string) error {
 		}
 		d = answer.GetDecision()
 	default:
-		if err := c.sameRound(r, d); err != nil {
+		if err := checkSameRound(c, r, d); err != nil {
 			return err
 		}
 	}
-	return c.verdict(d)
+	return awaitVerdict(c, d)
 }
 
 // ownDecision returns the unfinished decision of the kind and scope of a request that the agent opened; nil if there is
 // none.
-func (c *call) ownDecision(r *pb.OpenDecisionRequest) (*pb.Decision, error) {
+func ownDecision(c *call, r *pb.OpenDecisionRequest) (*pb.Decision, error) {
 	if r.GetScope() == "" {
 		return nil, nil
 	}
@@ -123,9 +127,9 @@ func (c *call) ownDecision(r *pb.OpenDecisionRequest) (*pb.Decision, error) {
 	return page.GetDecisions()[0], nil
 }
 
-// sameRound reports that the round of a decision is open, and refuses a submission that differs from it. An absent
-// title or content does not differ.
-func (c *call) sameRound(r *pb.OpenDecisionRequest, d *pb.Decision) error {
+// checkSameRound reports that the round of a decision is open, and refuses a submission that differs from it.
+// An absent title or content does not differ.
+func checkSameRound(c *call, r *pb.OpenDecisionRequest, d *pb.Decision) error {
 	answer, err := c.api.GetDecision(c.ctx, &pb.GetDecisionRequest{Id: d.GetId()})
 	if err != nil {
 		return err
@@ -142,8 +146,8 @@ func (c *call) sameRound(r *pb.OpenDecisionRequest, d *pb.Decision) error {
 	return c.say("warning: %s", open)
 }
 
-// verdict shows a decision, after the wait of the call for a verdict.
-func (c *call) verdict(d *pb.Decision) error {
+// awaitVerdict shows a decision, after the wait of the call for a verdict.
+func awaitVerdict(c *call, d *pb.Decision) error {
 	wait := c.wait()
 	if wait == 0 {
 		c.voice.Decision(c.w, d)
@@ -168,15 +172,15 @@ func (c *call) verdict(d *pb.Decision) error {
 	return nil
 }
 
-func (c *call) decide() error { return c.rule(0) }
+func decide(c *call) error { return giveVerdict(c, 0) }
 
-func (c *call) decideReview() error { return c.rule(pb.DecisionKind_DECISION_KIND_REVIEW) }
+func decideReview(c *call) error { return giveVerdict(c, pb.DecisionKind_DECISION_KIND_REVIEW) }
 
-func (c *call) decidePlan() error { return c.rule(pb.DecisionKind_DECISION_KIND_PLAN) }
+func decidePlan(c *call) error { return giveVerdict(c, pb.DecisionKind_DECISION_KIND_PLAN) }
 
-// rule gives a verdict.
-func (c *call) rule(kind pb.DecisionKind) error {
-	id, err := c.decisionID(kind)
+// giveVerdict gives a verdict.
+func giveVerdict(c *call, kind pb.DecisionKind) error {
+	id, err := decisionID(c, kind)
 	if err != nil {
 		return err
 	}
@@ -191,8 +195,8 @@ func (c *call) rule(kind pb.DecisionKind) error {
 }
 
 // deferDecision puts a decision off; wait is for how long.
-func (c *call) deferDecision() error {
-	id, err := c.decisionID(0)
+func deferDecision(c *call) error {
+	id, err := decisionID(c, 0)
 	if err != nil {
 		return err
 	}
@@ -210,7 +214,7 @@ func (c *call) deferDecision() error {
 	return nil
 }
 
-func (c *call) cancelDecision() error {
+func cancelDecision(c *call) error {
 	answer, err := c.api.CancelDecision(c.ctx, &pb.CancelDecisionRequest{
 		RequestId: c.requestID, Id: c.arg("id"),
 	})
@@ -221,7 +225,7 @@ func (c *call) cancelDecision() error {
 	return nil
 }
 
-func (c *call) resubmit() error {
+func resubmitDecision(c *call) error {
 	request := &pb.ResubmitDecisionRequest{RequestId: c.requestID, Id: c.arg("id")}
 	if c.has("text") {
 		request.Content = &pb.DecisionContent{Body: c.arg("text")}
@@ -234,15 +238,15 @@ func (c *call) resubmit() error {
 	return nil
 }
 
-func (c *call) showDecision() error { return c.show(0) }
+func showDecision(c *call) error { return showRounds(c, 0) }
 
-func (c *call) showReview() error { return c.show(pb.DecisionKind_DECISION_KIND_REVIEW) }
+func showReview(c *call) error { return showRounds(c, pb.DecisionKind_DECISION_KIND_REVIEW) }
 
-func (c *call) showPlan() error { return c.show(pb.DecisionKind_DECISION_KIND_PLAN) }
+func showPlan(c *call) error { return showRounds(c, pb.DecisionKind_DECISION_KIND_PLAN) }
 
-// show shows a decision with its content and all verdicts, or waits for one.
-func (c *call) show(kind pb.DecisionKind) error {
-	id, err := c.decisionID(kind)
+// showRounds shows a decision with its content and all verdicts, or waits for one.
+func showRounds(c *call, kind pb.DecisionKind) error {
+	id, err := decisionID(c, kind)
 	if err != nil {
 		return err
 	}
@@ -252,7 +256,7 @@ func (c *call) show(kind pb.DecisionKind) error {
 	}
 	d := answer.GetDecision()
 	if c.wait() > 0 {
-		return c.verdict(d)
+		return awaitVerdict(c, d)
 	}
 	fmt.Fprintln(c.w, prompt.OneLine(prompt.DecisionLine(d)))
 	c.details(d, "content", "rounds")

@@ -9,7 +9,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
-func (c *call) offerHandoff() error {
+func createHandoff(c *call) error {
 	agent, role, err := ParseAgentOrRole(c.arg("to"))
 	if err != nil {
 		return err
@@ -23,33 +23,33 @@ func (c *call) offerHandoff() error {
 	}
 	h := answer.GetHandoff()
 	if c.wait() > 0 {
-		return c.handoff(h.GetId())
+		return awaitHandoff(c, h.GetId())
 	}
 	_ = c.say("created %s", h.GetId())
 	c.then("to wait for the answer", "handoff get %s"+outcomeWait, h.GetId())
 	return nil
 }
 
-func (c *call) answerHandoff() error {
+func answerHandoff(c *call) error {
 	if c.arg("answer") == "reject" {
 		answer, err := c.api.RejectHandoff(c.ctx, &pb.RejectHandoffRequest{
 			RequestId: c.requestID, Id: c.arg("id"), Notes: c.arg("text"),
 		})
-		return c.settled("rejected", answer.GetHandoff(), err)
+		return saySettled(c, "rejected", answer.GetHandoff(), err)
 	}
 	answer, err := c.api.AcceptHandoff(c.ctx, &pb.AcceptHandoffRequest{
 		RequestId: c.requestID, Id: c.arg("id"), Notes: c.arg("text"),
 	})
-	return c.settled("accepted", answer.GetHandoff(), err)
+	return saySettled(c, "accepted", answer.GetHandoff(), err)
 }
 
-func (c *call) cancelHandoff() error {
+func cancelHandoff(c *call) error {
 	answer, err := c.api.CancelHandoff(c.ctx, &pb.CancelHandoffRequest{RequestId: c.requestID, Id: c.arg("id")})
-	return c.settled("cancelled", answer.GetHandoff(), err)
+	return saySettled(c, "cancelled", answer.GetHandoff(), err)
 }
 
-// settled says what became of a handoff, and of what it transfers.
-func (c *call) settled(verb string, h *pb.Handoff, err error) error {
+// saySettled says what became of a handoff, and of what it transfers.
+func saySettled(c *call, verb string, h *pb.Handoff, err error) error {
 	if err != nil {
 		return err
 	}
@@ -66,10 +66,10 @@ func (c *call) settled(verb string, h *pb.Handoff, err error) error {
 	return nil
 }
 
-func (c *call) showHandoff() error { return c.handoff(c.arg("id")) }
+func showHandoff(c *call) error { return awaitHandoff(c, c.arg("id")) }
 
-// handoff shows a handoff as Markdown, after the wait of the call for its answer.
-func (c *call) handoff(id string) error {
+// awaitHandoff shows a handoff as Markdown, after the wait of the call for its answer.
+func awaitHandoff(c *call, id string) error {
 	var answer *pb.GetHandoffResponse
 	wait := c.wait()
 	settled, err := c.await(wait, func(left *durationpb.Duration) (bool, error) {

@@ -12,17 +12,17 @@ import (
 // lockPage is how many locks a result lists.
 const lockPage = 50
 
-// paths returns the paths of locks for the names of files.
-func (c *call) paths(names []string) ([]string, error) {
-	if c.server.Paths == nil || len(names) == 0 {
+// lockPaths returns the paths of locks for the names of files.
+func (s *toolServer) lockPaths(names []string) ([]string, error) {
+	if s.Paths == nil || len(names) == 0 {
 		return names, nil
 	}
-	return c.server.Paths(names)
+	return s.Paths(names)
 }
 
-// targets tells the fences and tickets among given locks from the paths: a whole number is no path unless it is
+// lockTargets tells the fences and tickets among given locks from the paths: a whole number is no path unless it is
 // written ./4711.
-func (c *call) targets() (numbers []int64, paths []string, err error) {
+func lockTargets(c *call) (numbers []int64, paths []string, err error) {
 	var files []string
 	for _, s := range c.args["paths"] {
 		if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 {
@@ -31,12 +31,12 @@ func (c *call) targets() (numbers []int64, paths []string, err error) {
 			files = append(files, s)
 		}
 	}
-	paths, err = c.paths(files)
+	paths, err = c.server.lockPaths(files)
 	return numbers, paths, err
 }
 
-func (c *call) lock() error {
-	paths, err := c.paths(c.args["paths"])
+func acquireLocks(c *call) error {
+	paths, err := c.server.lockPaths(c.args["paths"])
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (c *call) lock() error {
 		return err
 	}
 	if answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
-		return c.notLocked(answer, paths)
+		return notLocked(c, answer, paths)
 	}
 	verb := "locked"
 	if answer.GetAlreadyHeld() {
@@ -68,7 +68,7 @@ func (c *call) lock() error {
 }
 
 // notLocked is the outcome that says which holders are in the way: now, or after the wait.
-func (c *call) notLocked(answer *pb.AcquireLocksResponse, paths []string) error {
+func notLocked(c *call, answer *pb.AcquireLocksResponse, paths []string) error {
 	text := c.voice.InTheWay(answer.GetObstacles(), paths, true)
 	if answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED {
 		return refusef(`%s; the same call with "wait":%g waits for it`, text, mostWait.Seconds())
@@ -80,12 +80,12 @@ func (c *call) notLocked(answer *pb.AcquireLocksResponse, paths []string) error 
 		text, answer.GetPosition(), answer.GetTicket())
 }
 
-func (c *call) unlock() error {
+func releaseLocks(c *call) error {
 	request := &pb.ReleaseLocksRequest{RequestId: c.requestID}
 	if c.arg("paths") == "all" {
 		request.All = true
 	} else {
-		numbers, paths, err := c.targets()
+		numbers, paths, err := lockTargets(c)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (c *call) unlock() error {
 	case released == 0 && answer.GetCancelled() == 0 && request.GetAll():
 		return c.say("nothing was held")
 	case released == 0 && answer.GetCancelled() == 0:
-		return c.noSuchLock(request)
+		return noSuchLock(c, request)
 	case released == 0:
 		return c.say("cancelled %s", cancelled)
 	case answer.GetCancelled() > 0:
@@ -110,7 +110,7 @@ func (c *call) unlock() error {
 
 // noSuchLock is the outcome of a release that found nothing: it names a lock that covers what the request names, if
 // there is one.
-func (c *call) noSuchLock(request *pb.ReleaseLocksRequest) error {
+func noSuchLock(c *call, request *pb.ReleaseLocksRequest) error {
 	for _, path := range request.GetPaths() {
 		found, err := c.api.ListLocks(c.ctx, &pb.ListLocksRequest{Path: path})
 		if err != nil {
@@ -132,12 +132,12 @@ func (c *call) noSuchLock(request *pb.ReleaseLocksRequest) error {
 		"stop the work that needs it", c.name)
 }
 
-func (c *call) extendLock() error {
+func extendLocks(c *call) error {
 	hold, err := c.span("for")
 	if err != nil {
 		return err
 	}
-	fences, paths, err := c.targets()
+	fences, paths, err := lockTargets(c)
 	if err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func (c *call) extendLock() error {
 	return err
 }
 
-func (c *call) locks() error {
-	paths, err := c.paths(c.args["paths"])
+func listLocks(c *call) error {
+	paths, err := c.server.lockPaths(c.args["paths"])
 	if err != nil {
 		return err
 	}

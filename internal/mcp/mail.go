@@ -87,13 +87,13 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 		return hookAnswer{SystemMessage: "brokerd: " + prompt.OneLine(err.Error())}
 	}
 	c := s.newCall(ctx, agent, shownTo{agent: name})
-	text, err := c.hookMail(e)
+	text, err := offerHookMail(c, e)
 	switch {
 	case c.offer == perhapsOffer || ctx.Err() != nil || agent.Gone():
-		c.endOffer(false)
+		endOffer(c, false)
 		text = ""
 	case err == nil:
-		c.reportBusy(e)
+		reportBusy(c, e)
 	}
 	switch {
 	case err != nil:
@@ -105,7 +105,7 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 }
 
 // reportBusy reports that a turn of the session runs. The next event says it too, so an error has no consequence.
-func (c *call) reportBusy(e hookEvent) {
+func reportBusy(c *call, e hookEvent) {
 	if e.Session != "" {
 		_, _ = c.api.Heartbeat(c.ctx, &pb.HeartbeatRequest{Harness: &pb.Harness{
 			Session: prompt.Clip(prompt.OneLine(e.Session), 128), Program: prompt.Clip(prompt.OneLine(e.Program), 64),
@@ -114,20 +114,20 @@ func (c *call) reportBusy(e hookEvent) {
 	}
 }
 
-// hookMail offers messages and notices, and returns them as text; "" if there are none.
-func (c *call) hookMail(e hookEvent) (string, error) {
+// offerHookMail offers messages and notices, and returns them as text; "" if there are none.
+func offerHookMail(c *call, e hookEvent) (string, error) {
 	harness := prompt.Clip(prompt.OneLine(e.Session), 128)
 	if harness == "" {
 		harness = c.server.Harness
 	}
-	c.asks()
+	c.offer.asks()
 	out, err := c.api.OfferMessages(c.ctx, &pb.OfferMessagesRequest{
 		Way: pb.OfferWay_OFFER_WAY_TOOL_CALL, Harness: harness, Mark: c.mark, Limit: hookMail, MaxBytes: hookBytes,
 	})
 	if err != nil {
 		return "", err
 	}
-	c.shows(len(out.GetItems()))
+	c.offer.shows(len(out.GetItems()))
 	var marks []string
 	for _, o := range out.GetUnsettled() {
 		if c.server.Evidence != nil && c.server.Evidence(e.Transcript, e.Call, o.GetMark()) {

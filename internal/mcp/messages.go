@@ -10,8 +10,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// content builds the message that a call describes, without its text.
-func (c *call) content() (*pb.Message, error) {
+// messageFields builds the message that a call describes, without its receiver and text.
+func messageFields(c *call) (*pb.Message, error) {
 	m := &pb.Message{Type: c.arg("type"), TaskId: c.arg("task"), Payload: strings.TrimSpace(c.arg("data"))}
 	var err error
 	if m.Priority, err = ParsePriority("priority", c.arg("priority")); err != nil {
@@ -27,10 +27,10 @@ func (c *call) content() (*pb.Message, error) {
 	return m, nil
 }
 
-// message builds the message that a call describes. A text is its subject if it is one short line, or its body beside a
-// subject.
-func (c *call) message() (*pb.Message, error) {
-	m, err := c.content()
+// newMessage builds the message that a call describes. A text is its subject if it is one short line, or its
+// body beside a subject.
+func newMessage(c *call) (*pb.Message, error) {
+	m, err := messageFields(c)
 	if err != nil {
 		return nil, err
 	}
@@ -46,16 +46,16 @@ func (c *call) message() (*pb.Message, error) {
 	return m, nil
 }
 
-func (c *call) send() error {
-	m, err := c.message()
+func send(c *call) error {
+	m, err := newMessage(c)
 	if err != nil {
 		return err
 	}
-	return c.sendAll(m)
+	return sendMessage(c, m)
 }
 
-// sendAll sends a message, and says who receives it.
-func (c *call) sendAll(m *pb.Message) error {
+// sendMessage sends a message, and says who receives it.
+func sendMessage(c *call, m *pb.Message) error {
 	answer, err := c.api.SendMessages(c.ctx, &pb.SendMessagesRequest{RequestId: c.requestID, Messages: []*pb.Message{m}})
 	if err != nil {
 		return err
@@ -70,8 +70,8 @@ func (c *call) sendAll(m *pb.Message) error {
 	return nil
 }
 
-func (c *call) ask() error {
-	m, err := c.message()
+func ask(c *call) error {
+	m, err := newMessage(c)
 	if err != nil {
 		return err
 	}
@@ -93,17 +93,17 @@ func (c *call) ask() error {
 	return nil
 }
 
-// answer replies to a message without finishing it.
-func (c *call) answer() error { return c.replyTo(c.arg("answers"), false) }
+// answerMessage replies to a message without finishing it.
+func answerMessage(c *call) error { return replyTo(c, c.arg("answers"), false) }
 
-// reply replies to a message, and finishes it.
-func (c *call) reply() error { return c.replyTo(c.arg("id"), true) }
+// replyAndAck replies to a message, and finishes it.
+func replyAndAck(c *call) error { return replyTo(c, c.arg("id"), true) }
 
-func (c *call) replyTo(id string, ack bool) error {
+func replyTo(c *call, id string, ack bool) error {
 	if !c.has("text") && !c.has("data") && !c.has("subject") {
 		return argumentf("the answer is missing: give text or data")
 	}
-	m, err := c.content()
+	m, err := messageFields(c)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (c *call) replyTo(id string, ack bool) error {
 	return nil
 }
 
-func (c *call) ack() error {
+func ackMessages(c *call) error {
 	answer, err := c.api.AckMessages(c.ctx, &pb.AckMessagesRequest{RequestId: c.requestID, Ids: c.args["id"]})
 	if err != nil {
 		return err
@@ -132,17 +132,17 @@ func (c *call) ack() error {
 	return c.say("acked %s", strings.Join(answer.GetAcked(), ", "))
 }
 
-// claims returns the given ids, or one empty id: the only open claim.
-func (c *call) claims() []string {
+// claimIDs returns the given ids, or one empty id: the only open claim.
+func claimIDs(c *call) []string {
 	if !c.has("id") {
 		return []string{""}
 	}
 	return c.args["id"]
 }
 
-func (c *call) nack() error {
+func nackMessages(c *call) error {
 	request := &pb.NackMessagesRequest{RequestId: c.requestID}
-	for _, id := range c.claims() {
+	for _, id := range claimIDs(c) {
 		request.Nacks = append(request.Nacks, &pb.Nack{ClaimId: id, Fatal: c.arg("final") == "true", Error: c.arg("text")})
 	}
 	answer, err := c.api.NackMessages(c.ctx, request)
@@ -159,7 +159,7 @@ func (c *call) nack() error {
 	return err
 }
 
-func (c *call) release() error {
+func releaseClaims(c *call) error {
 	answer, err := c.api.ReleaseClaims(c.ctx, &pb.ReleaseClaimsRequest{RequestId: c.requestID, Ids: c.args["id"]})
 	if err != nil {
 		return err
@@ -167,9 +167,9 @@ func (c *call) release() error {
 	return c.say("released %s", strings.Join(answer.GetReleased(), ", "))
 }
 
-func (c *call) extend() error {
+func extendClaims(c *call) error {
 	request := &pb.ExtendClaimsRequest{RequestId: c.requestID}
-	for _, id := range c.claims() {
+	for _, id := range claimIDs(c) {
 		request.Extensions = append(request.Extensions, &pb.Extension{ClaimId: id})
 	}
 	answer, err := c.api.ExtendClaims(c.ctx, request)

@@ -25,18 +25,18 @@ type shownTo struct {
 }
 
 // asks notes that the call makes an offer.
-func (c *call) asks() { c.offer = perhapsOffer }
+func (o *offerState) asks() { *o = perhapsOffer }
 
 // shows notes what has come of the offer: n messages and notices.
-func (c *call) shows(n int) {
-	if c.offer = noOffer; n > 0 {
-		c.offer = shownOffer
+func (o *offerState) shows(n int) {
+	if *o = noOffer; n > 0 {
+		*o = shownOffer
 	}
 }
 
 // endOffer ends the offer of a call whose result is returned now. The next call accepts it, unless the client does not
 // get the result or, if it is cut, perhaps not all messages. Otherwise they are unread again.
-func (c *call) endOffer(cut bool) {
+func endOffer(c *call, cut bool) {
 	why := "the client has not received the result"
 	switch {
 	case c.offer == noOffer:
@@ -47,12 +47,12 @@ func (c *call) endOffer(cut bool) {
 		c.server.returned(c.to, c.mark)
 		return
 	}
-	c.returnOffer(why)
+	returnOffer(c, why)
 }
 
 // returnOffer returns what the call has offered, also after the end of the call's context. If that fails, it returns by
 // itself after a minute.
-func (c *call) returnOffer(why string) {
+func returnOffer(c *call, why string) {
 	ctx, cancel := context.WithTimeout(afterwards(c.ctx), settleTime)
 	defer cancel()
 	_, _ = c.api.SettleOffers(ctx, &pb.SettleOffersRequest{
@@ -63,7 +63,7 @@ func (c *call) returnOffer(why string) {
 
 // acceptOffers accepts what earlier results have shown: that the model continues shows that it got them. If that
 // fails, the call itself still has its time, and the offers return by themselves or the next call accepts them.
-func (c *call) acceptOffers() {
+func acceptOffers(c *call) {
 	r := &pb.SettleOffersRequest{
 		Harness: c.server.Harness, Ways: []pb.OfferWay{pb.OfferWay_OFFER_WAY_MCP}, Open: true,
 		Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},

@@ -159,15 +159,15 @@ func (s *toolServer) answer(
 		return agent.News() + prompt.OneLine(err.Error()), true
 	}
 	c := s.newCall(ctx, agent, shownTo{name, sessionOf(req)})
-	c.acceptOffers()
+	acceptOffers(c)
 	var out strings.Builder
 	c.out, c.w = &out, prompt.NewWriter(&out, func() string { return c.mark }, t.name+": texts of others")
 	if failed = c.carryOut(t, args); more && !failed {
-		c.workKnown = false
+		c.work.known = false
 		c.carryOut(find("turn"), given{"wait": next.String()})
 	}
 	text = agent.News() + out.String()
-	c.endOffer(len(text) > mostText)
+	endOffer(c, len(text) > mostText)
 	return text, failed
 }
 

@@ -12,7 +12,7 @@ import (
 // statePage is how many keys a result lists.
 const statePage = 50
 
-func (c *call) getState() error {
+func getState(c *call) error {
 	request := &pb.GetStateRequest{Namespace: c.arg("namespace"), Key: c.arg("key"), Markdown: true}
 	answer, err := c.api.GetState(c.ctx, request)
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *call) getState() error {
 	return nil
 }
 
-// revision reads the revision on which a change depends; nil for none.
-func (c *call) revision() (*int64, error) {
+// compareRevision reads the revision on which a change depends; nil for none.
+func compareRevision(c *call) (*int64, error) {
 	if !c.has("revision") {
 		return nil, nil
 	}
@@ -49,7 +49,7 @@ func (c *call) revision() (*int64, error) {
 }
 
 // stateValue is the value that a call gives, with the type that it has in JSON.
-func (c *call) stateValue() *pb.StateValue {
+func stateValue(c *call) *pb.StateValue {
 	text := c.arg("value")
 	switch v := c.raw["value"].(type) {
 	case string:
@@ -64,13 +64,13 @@ func (c *call) stateValue() *pb.StateValue {
 	return &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: text}}
 }
 
-func (c *call) putState() error {
-	revision, err := c.revision()
+func putState(c *call) error {
+	revision, err := compareRevision(c)
 	if err != nil {
 		return err
 	}
 	answer, err := c.api.PutState(c.ctx, &pb.PutStateRequest{
-		RequestId: c.requestID, Namespace: c.arg("namespace"), Key: c.arg("key"), Value: c.stateValue(),
+		RequestId: c.requestID, Namespace: c.arg("namespace"), Key: c.arg("key"), Value: stateValue(c),
 		CompareRevision: revision,
 	})
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *call) putState() error {
 	return c.say("put %s, version %d, revision %d", prompt.KeyName(e), e.GetVersion(), e.GetRevision())
 }
 
-func (c *call) appendState() error {
+func appendState(c *call) error {
 	answer, err := c.api.AppendState(c.ctx, &pb.AppendStateRequest{
 		RequestId: c.requestID, Namespace: c.arg("namespace"), Key: c.arg("key"), Text: c.arg("value"),
 	})
@@ -91,7 +91,7 @@ func (c *call) appendState() error {
 		answer.GetEntry().GetRevision())
 }
 
-func (c *call) listState() error {
+func listState(c *call) error {
 	page, err := c.api.ListState(c.ctx, &pb.ListStateRequest{
 		Namespace: c.arg("namespace"), KeyPrefix: c.arg("key"), Values: true, PageSize: statePage,
 	})
@@ -109,8 +109,8 @@ func (c *call) listState() error {
 	return c.none(n, "keys", page.GetNextPageToken())
 }
 
-func (c *call) deleteState() error {
-	revision, err := c.revision()
+func deleteState(c *call) error {
+	revision, err := compareRevision(c)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 const taskPage = 50
 
 // heldTask returns the id of the task that a call is about: the given one, or the only one that the agent holds.
-func (c *call) heldTask() (string, error) {
+func heldTask(c *call) (string, error) {
 	if c.has("id") {
 		return c.arg("id"), nil
 	}
@@ -39,7 +39,7 @@ func (c *call) heldTask() (string, error) {
 }
 
 // onlyTask returns the id of the task that the agent holds, if that is all it holds; otherwise "".
-func (c *call) onlyTask() string {
+func onlyTask(c *call) string {
 	answer, err := c.api.GetAgent(c.ctx, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 	if err != nil { // the call itself says why
 		return ""
@@ -56,7 +56,7 @@ func (c *call) onlyTask() string {
 	return tasks[0]
 }
 
-func (c *call) createTask() error {
+func createTask(c *call) error {
 	t := &pb.NewTask{
 		Id: c.arg("id"), Title: c.arg("title"), Description: c.arg("text"), Role: c.arg("role"), Assignee: c.arg("assignee"),
 		DependsOn: c.args["depends_on"], Parent: c.arg("parent"),
@@ -76,7 +76,7 @@ func (c *call) createTask() error {
 	return nil
 }
 
-func (c *call) tasks() error {
+func listTasks(c *call) error {
 	request := &pb.ListTasksRequest{
 		Role: c.arg("role"), Assignee: c.arg("assignee"), Parent: c.arg("parent"), PageSize: taskPage,
 	}
@@ -100,7 +100,7 @@ func (c *call) tasks() error {
 	return c.none(len(page.GetTasks()), "tasks", page.GetNextPageToken())
 }
 
-func (c *call) showTask() error {
+func showTask(c *call) error {
 	answer, err := c.api.GetTask(c.ctx, &pb.GetTaskRequest{Id: c.arg("id"), View: pb.TaskView_TASK_VIEW_FULL})
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *call) showTask() error {
 	return nil
 }
 
-func (c *call) claimTask() error {
+func claimTask(c *call) error {
 	wait := c.wait()
 	answer, err := c.api.ClaimTask(c.ctx, &pb.ClaimTaskRequest{
 		RequestId: c.requestID, Id: c.arg("id"), Wait: duration(wait), Resume: !c.has("id"),
@@ -138,9 +138,9 @@ func (c *call) claimTask() error {
 	return nil
 }
 
-// update changes the task of a call, and says what was done with it.
-func (c *call) update(done string, change func(*pb.UpdateTaskRequest) error) error {
-	id, err := c.heldTask()
+// changeTask changes the task of a call, and says what was done with it.
+func changeTask(c *call, done string, change func(*pb.UpdateTaskRequest) error) error {
+	id, err := heldTask(c)
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func (c *call) update(done string, change func(*pb.UpdateTaskRequest) error) err
 	return c.say("%s %s%s", done, answer.GetTask().GetId(), due)
 }
 
-func (c *call) updateTask() error {
-	return c.update("updated", func(r *pb.UpdateTaskRequest) error {
+func updateTask(c *call) error {
+	return changeTask(c, "updated", func(r *pb.UpdateTaskRequest) error {
 		r.Note, r.Title = c.optional("text"), c.optional("title")
 		if c.has("priority") {
 			n, err := ParsePriority("priority", c.arg("priority"))
@@ -180,22 +180,22 @@ func (c *call) updateTask() error {
 	})
 }
 
-func (c *call) blockTask() error {
-	return c.update("blocked", func(r *pb.UpdateTaskRequest) error {
+func blockTask(c *call) error {
+	return changeTask(c, "blocked", func(r *pb.UpdateTaskRequest) error {
 		r.BlockChange = &pb.UpdateTaskRequest_Block{Block: c.arg("text")}
 		return nil
 	})
 }
 
-func (c *call) unblockTask() error {
-	return c.update("unblocked", func(r *pb.UpdateTaskRequest) error {
+func unblockTask(c *call) error {
+	return changeTask(c, "unblocked", func(r *pb.UpdateTaskRequest) error {
 		r.BlockChange = &pb.UpdateTaskRequest_Unblock{Unblock: true}
 		return nil
 	})
 }
 
-func (c *call) completeTask() error {
-	id, err := c.heldTask()
+func completeTask(c *call) error {
+	id, err := heldTask(c)
 	if err != nil {
 		return err
 	}
@@ -219,8 +219,8 @@ func (c *call) completeTask() error {
 	return c.say("completed %s%s", answer.GetTask().GetId(), next)
 }
 
-func (c *call) failTask() error {
-	id, err := c.heldTask()
+func failTask(c *call) error {
+	id, err := heldTask(c)
 	if err != nil {
 		return err
 	}
@@ -238,12 +238,12 @@ func (c *call) failTask() error {
 	return c.say("failed %s, attempt %d: %s%s", b.GetId(), answer.GetAttempts(), prompt.Enum(b.GetState()), again)
 }
 
-func (c *call) releaseTask() error { return c.returnTask("released", false) }
+func releaseTask(c *call) error { return returnTask(c, "released", false) }
 
-func (c *call) declineTask() error { return c.returnTask("declined", true) }
+func declineTask(c *call) error { return returnTask(c, "declined", true) }
 
-func (c *call) returnTask(done string, decline bool) error {
-	id, err := c.heldTask()
+func returnTask(c *call, done string, decline bool) error {
+	id, err := heldTask(c)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (c *call) returnTask(done string, decline bool) error {
 	return c.say("%s %s", done, answer.GetTask().GetId())
 }
 
-func (c *call) cancelTask() error {
+func cancelTask(c *call) error {
 	answer, err := c.api.CancelTask(c.ctx, &pb.CancelTaskRequest{
 		RequestId: c.requestID, Id: c.arg("id"), Reason: c.arg("text"),
 	})
@@ -273,7 +273,7 @@ func (c *call) cancelTask() error {
 	return c.say("cancelled %s", prompt.Names(ids, int(answer.GetCancelled())))
 }
 
-func (c *call) retryTask() error {
+func retryTask(c *call) error {
 	answer, err := c.api.RetryTask(c.ctx, &pb.RetryTaskRequest{RequestId: c.requestID, Id: c.arg("id")})
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ func (c *call) retryTask() error {
 	return c.say("%s is %s", answer.GetTask().GetId(), prompt.Enum(answer.GetTask().GetState()))
 }
 
-func (c *call) waitTasks() error {
+func waitTasks(c *call) error {
 	if !c.has("id") {
 		return argumentf("task wait needs id: one or more tasks")
 	}

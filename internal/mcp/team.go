@@ -11,7 +11,7 @@ import (
 // agentPage is how many agents a result lists.
 const agentPage = 100
 
-func (c *call) agents() error {
+func listAgents(c *call) error {
 	page, err := c.api.ListAgents(c.ctx, &pb.ListAgentsRequest{Role: c.arg("about"), PageSize: agentPage})
 	if err != nil {
 		return err
@@ -41,14 +41,14 @@ func agentState(a *pb.Agent) string {
 	return state
 }
 
-// findings says what is stuck and why, or explains one thing.
-func (c *call) findings() error {
+// showFindings says what is stuck and why, or explains one thing.
+func showFindings(c *call) error {
 	request, err := ParseSubject(c.args["about"])
 	if err != nil {
 		return err
 	}
 	if lock, ok := request.GetSubject().(*pb.ExplainRequest_Lock); ok && strings.Trim(lock.Lock, "0123456789") != "" {
-		paths, err := c.paths([]string{lock.Lock})
+		paths, err := c.server.lockPaths([]string{lock.Lock})
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (c *call) findings() error {
 }
 
 // showAgent shows an agent, and what it holds and has open.
-func (c *call) showAgent() error {
+func showAgent(c *call) error {
 	answer, err := c.api.GetAgent(c.ctx, &pb.GetAgentRequest{Name: c.arg("about"), View: pb.AgentView_AGENT_VIEW_FULL})
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func (c *call) showAgent() error {
 	return nil
 }
 
-// report says what the agent does.
-func (c *call) report() error {
+// reportActivity says what the agent does.
+func reportActivity(c *call) error {
 	answer, err := c.api.Heartbeat(c.ctx, &pb.HeartbeatRequest{Activity: c.optional("text")})
 	if err != nil {
 		return err
@@ -105,25 +105,25 @@ func (c *call) report() error {
 	return nil
 }
 
-func (c *call) nudge() error { return c.direct("nudge") }
+func nudge(c *call) error { return sendDirective(c, "nudge") }
 
-func (c *call) halt() error { return c.direct("halt") }
+func halt(c *call) error { return sendDirective(c, "halt") }
 
-func (c *call) resume() error { return c.direct("resume") }
+func resume(c *call) error { return sendDirective(c, "resume") }
 
-// direct sends a message of a type that agents obey. It goes to all who match, of a role too.
-func (c *call) direct(kind string) error {
+// sendDirective sends a message of a type that agents obey. It goes to all who match, of a role too.
+func sendDirective(c *call, kind string) error {
 	target, err := ParseReceiver(c.arg("to"))
 	if err != nil {
 		return err
 	}
-	return c.sendAll(&pb.Message{
+	return sendMessage(c, &pb.Message{
 		Target: target, Reach: pb.Reach_REACH_ALL, Type: kind, Priority: priorities["critical"], Subject: c.arg("text"),
 	})
 }
 
 // leave ends the registration of the agent.
-func (c *call) leave() error {
+func leave(c *call) error {
 	_, err := c.api.DeregisterAgent(c.ctx, &pb.DeregisterAgentRequest{RequestId: c.requestID, Reason: c.arg("text")})
 	if err != nil {
 		return err

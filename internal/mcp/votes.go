@@ -7,7 +7,7 @@ import (
 	"brokerd/internal/prompt"
 )
 
-func (c *call) openVote() error {
+func openVote(c *call) error {
 	r := &pb.OpenVoteRequest{
 		RequestId: c.requestID, Title: c.arg("about"), Options: c.args["options"], Description: c.arg("text"),
 		TaskId: c.arg("task"),
@@ -24,7 +24,7 @@ func (c *call) openVote() error {
 	}
 	v := answer.GetVote()
 	if c.wait() > 0 {
-		return c.vote(v.GetId())
+		return awaitVote(c, v.GetId())
 	}
 	_ = c.say("opened %s for %s, closes %s",
 		v.GetId(), prompt.Count(int64(v.GetElectors()), "elector"), c.voice.When(v.GetDeadline()))
@@ -32,7 +32,7 @@ func (c *call) openVote() error {
 	return nil
 }
 
-func (c *call) cast() error {
+func castVote(c *call) error {
 	answer, err := c.api.CastVote(c.ctx, &pb.CastVoteRequest{
 		RequestId: c.requestID, Id: c.arg("id"), Option: c.arg("answer"), Reason: c.arg("text"),
 	})
@@ -48,7 +48,7 @@ func (c *call) cast() error {
 		prompt.Count(int64(v.GetElectors()), "elector"), closed)
 }
 
-func (c *call) closeVote() error {
+func closeVote(c *call) error {
 	answer, err := c.api.CloseVote(c.ctx, &pb.CloseVoteRequest{RequestId: c.requestID, Id: c.arg("id")})
 	if err != nil {
 		return err
@@ -60,10 +60,10 @@ func (c *call) closeVote() error {
 	return c.say("%s %s: %s", verb, answer.GetVote().GetId(), prompt.VoteOutcome(c.w, answer.GetVote()))
 }
 
-func (c *call) showVote() error { return c.vote(c.arg("id")) }
+func showVote(c *call) error { return awaitVote(c, c.arg("id")) }
 
-// vote shows a vote, after the wait of the call for its outcome.
-func (c *call) vote(id string) error {
+// awaitVote shows a vote, after the wait of the call for its outcome.
+func awaitVote(c *call, id string) error {
 	var answer *pb.GetVoteResponse
 	wait := c.wait()
 	closed, err := c.await(wait, func(left *durationpb.Duration) (bool, error) {
