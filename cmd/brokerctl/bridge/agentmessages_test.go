@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/bridge/engine"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -124,7 +124,7 @@ func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testi
 	lead := d.broker.Registered("lead", "lead")
 	d.write(agentRoot+"inbox/with-copy/.keep", "")
 	d.write(agentRoot+"inbox/without/.keep", "")
-	d.start(func(o *bridge.Options) { o.Settle = time.Hour })
+	d.start(func(o *engine.Options) { o.Settle = time.Hour })
 	d.awaitAgent("with-copy")
 	d.awaitAgent("without")
 	d.write(agentRoot+"inbox/with-copy/b1.json", toLead("b1", "ALL", "all")) // as the copy may come first
@@ -245,7 +245,7 @@ func TestAgentMessages_BlockerEventsRaiseAndResolveBlockers(t *testing.T) {
 		&pb.SubscribeChannelRequest{Channel: "event/BlockerResolved"}); err != nil {
 		t.Fatal(err)
 	}
-	stop := d.start(func(o *bridge.Options) { o.Blockers = true })
+	stop := d.start(func(o *engine.Options) { o.Blockers = true })
 	publish := func(kind, id, data string) {
 		name := agentRoot + "events/" + kind + "/" + id + ".json"
 		d.write(name, `{"event_id": "`+id+`", "event_type": "`+kind+`", "source_agent": "scout", "event_data": `+data+`}`)
@@ -433,12 +433,12 @@ func TestAgentMessages_EventIsPublishedOnceIfTheNextBridgeKeepsNoBlockers(t *tes
 				}
 				return err == nil && count == 1
 			}
-			stop := d.start(func(o *bridge.Options) { o.Blockers, o.Settle = first, time.Hour }) // the file stays
+			stop := d.start(func(o *engine.Options) { o.Blockers, o.Settle = first, time.Hour }) // the file stays
 			name := agentRoot + "events/BlockerEncountered/e.json"
 			d.write(name, `{"event_id": "e", "source_agent": "scout", "event_data": {"task_id": "t-1", "description": "no model"}}`)
 			d.awaitEvents("the event", published)
 			stop()
-			d.start(func(o *bridge.Options) { o.Blockers = !first })
+			d.start(func(o *engine.Options) { o.Blockers = !first })
 			d.archived(name)
 			if names := d.names(agentRoot + "rejected"); len(names) > 0 || !published(t.Context()) {
 				t.Errorf("the bridge rejected %q, or published the event again", names)
@@ -451,7 +451,7 @@ func TestAgentMessages_EventsThatCannotBeHandledDoNotHinderOthers(t *testing.T) 
 	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	d.broker.Registered("lead", "lead")
-	d.start(func(o *bridge.Options) { o.Settle = 1 })
+	d.start(func(o *engine.Options) { o.Settle = 1 })
 	d.write(agentRoot+"rejected", "a file: nothing can be rejected")
 	for n := range 30 {
 		d.write(fmt.Sprintf("%sevents/probe/a%02d.json", agentRoot, n), "[]")

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
-	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/bridge/engine"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -158,7 +158,7 @@ func TestRun_EndsWhenTheSessionIsClosed(t *testing.T) {
 			if strings.HasPrefix(line, "a joined") {
 				close(ready)
 			}
-		}, func(o *bridge.Options) { o.Client = o.Client.In("team") })
+		}, func(o *engine.Options) { o.Client = o.Client.In("team") })
 	}()
 	t.Cleanup(func() { <-stopped })
 	<-ready

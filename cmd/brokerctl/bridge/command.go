@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/cmd/brokerctl/bridge/engine"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/setting"
@@ -82,8 +83,8 @@ func NewCommand(c *command.Caller) *cobra.Command {
 				return err
 			}
 			w := cmd.ErrOrStderr()
-			err = Run(cmd.Context(), Options{
-				Client: broker, Format: args[0], Dir: c.Env.Path(args[1]), Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
+			err = Run(cmd.Context(), args[0], engine.Options{
+				Client: broker, Dir: c.Env.Path(args[1]), Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
 				Roles: roles, Blockers: o.blockers,
 				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", prompt.Clean(line)) },
 			})
@@ -98,14 +99,14 @@ func NewCommand(c *command.Caller) *cobra.Command {
 }
 
 // rolesOf reads the values of --role.
-func rolesOf(texts []string) ([]Role, error) {
-	var roles []Role
+func rolesOf(texts []string) ([]engine.Role, error) {
+	var roles []engine.Role
 	for _, text := range texts {
 		names, role, _ := strings.Cut(text, "=")
 		if names == "" || !setting.ValidName.MatchString(role) {
 			return nil, problem.Usagef("--role %s: use NAME=ROLE; for a role, %s", text, setting.NameForm)
 		}
-		roles = append(roles, Role{Names: names, Role: role})
+		roles = append(roles, engine.Role{Names: names, Role: role})
 	}
 	return roles, nil
 }

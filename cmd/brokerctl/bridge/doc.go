@@ -6,6 +6,9 @@
 //
 // A message crosses the bridge exactly once in each direction, wherever a SIGKILL hits the bridge.
 //
+// This package has the command and the table of the formats: package engine does the work, jsonl, maildir and
+// agentmessages each know the files of one format, and mailfile reads and writes a message as JSON.
+//
 // # Folder to broker
 //
 // Every message of the folder has a key, a UUID. The send carries the key as its request id and, as

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/bridge/engine"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -91,7 +91,7 @@ func TestJSONL_BroadcastIsOneSendAndReachesMailboxesWithoutACopy(t *testing.T) {
 	d.appendLine("b", line)
 	d.appendLine("c", line)
 	d.appendLine("late", "")
-	d.start(func(o *bridge.Options) { o.SendHistory = true }) // all copies are there before the first is sent
+	d.start(func(o *engine.Options) { o.SendHistory = true }) // all copies are there before the first is sent
 	d.claim(lead, 1)
 	if got := object(t, d.awaitLines("late", 1)[0]); got["Content"] != "to all" || got["FromAgentId"] != "a" {
 		t.Errorf("the line is %v", got)
@@ -137,7 +137,7 @@ func TestJSONL_HistoryIsSentOnRequest(t *testing.T) {
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.appendLine("lead", `{"MessageId":"1","FromAgentId":"a","ToAgentId":"lead","Content":"old"}`+"\n")
-	d.start(func(o *bridge.Options) { o.SendHistory = true })
+	d.start(func(o *engine.Options) { o.SendHistory = true })
 	d.claim(lead, 1)
 }
 
@@ -187,7 +187,7 @@ func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
 		t.Fatal(first)
 	}
 	d.appendLine("scout", torn)
-	d.start(func(o *bridge.Options) { o.Settle = time.Hour }) // the bridge ends no torn line before it delivers
+	d.start(func(o *engine.Options) { o.Settle = time.Hour }) // the bridge ends no torn line before it delivers
 	if got := object(t, d.awaitLines("scout", 2)[1]); got["Content"] != "second" {
 		t.Errorf("the line is %v", got)
 	}

@@ -11,10 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"brokerd/cmd/brokerctl/bridge"
-	"brokerd/internal/apptest"
-
+	"brokerd/cmd/brokerctl/bridge/engine"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestMaildir_FileInAnOutboxIsSentAndRemoved(t *testing.T) {
@@ -105,7 +104,7 @@ func TestMaildir_IncompleteFileWaitsForItsWriterAndDelaysLaterFiles(t *testing.T
 	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
-	d.start(func(o *bridge.Options) { o.Settle = time.Hour })
+	d.start(func(o *engine.Options) { o.Settle = time.Hour })
 	path := filepath.Join(d.dir, "messages/outbox/a/1.json")
 	d.write("messages/outbox/a/1.json", `{"to":"lead","body":"fir`)
 	d.write("messages/outbox/a/2.json", `{"to":"lead","body":"second"}`)
@@ -163,20 +162,6 @@ func TestMaildir_FileTakenBeforeAKillIsSent(t *testing.T) {
 		t.Errorf("the order is %q, %q", got[0].GetBody(), got[1].GetBody())
 	}
 	d.awaitFiles(".bridge/sending/a", 0)
-}
-
-func TestMaildir_FileWithALongNameTakenBeforeAKillIsSent(t *testing.T) {
-	t.Parallel()
-	d := newTeam(t, "maildir")
-	lead := d.broker.Registered("lead", "lead")
-	name := strings.Repeat("x", 196) + ".tmp" + strings.Repeat("y", 40) + ".json" // its first 200 bytes name a temporary file
-	d.write("messages/outbox/a/"+name, `{"to":"lead","body":"long"}`)
-	d.write(".bridge/sending/a/.keep", "")
-	apptest.NoError(t, bridge.Take(openRoot(t, d.dir), "messages/outbox/a/"+name, "a"))
-	d.start()
-	if m := d.claim(lead, 1)[0]; m.GetBody() != "long" {
-		t.Errorf("lead has received %v", m)
-	}
 }
 
 func TestMaildir_FileSentBeforeAKillIsNotSentAgainDaysLater(t *testing.T) {

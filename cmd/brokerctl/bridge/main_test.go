@@ -23,6 +23,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/bridge/engine"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -51,7 +52,7 @@ func newTeamWith(t *testing.T, format string, options ...apptest.Option) *team {
 
 // start runs a bridge in this process until the test ends or the returned function is called. The
 // function returns what the bridge has logged. start returns when the bridge has taken the folder over.
-func (d *team) start(change ...func(*bridge.Options)) (stop func() string) {
+func (d *team) start(change ...func(*engine.Options)) (stop func() string) {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var log strings.Builder
@@ -90,17 +91,17 @@ func (d *team) start(change ...func(*bridge.Options)) (stop func() string) {
 }
 
 // run runs a bridge in this process.
-func (d *team) run(ctx context.Context, log func(string), change ...func(*bridge.Options)) error {
+func (d *team) run(ctx context.Context, log func(string), change ...func(*engine.Options)) error {
 	c, err := client.Dial(ctx, client.WithAddress(d.broker.Socket()))
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	o := bridge.Options{Client: c, Format: d.format, Dir: d.dir, Rescan: 50 * time.Millisecond, Settle: 100 * time.Millisecond, Log: log}
+	o := engine.Options{Client: c, Dir: d.dir, Rescan: 50 * time.Millisecond, Settle: 100 * time.Millisecond, Log: log}
 	for _, f := range change {
 		f(&o)
 	}
-	return bridge.Run(ctx, o)
+	return bridge.Run(ctx, d.format, o)
 }
 
 // write writes a file by a temporary file and a rename, as a careful script does.

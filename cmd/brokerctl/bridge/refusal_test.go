@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	gocmp "github.com/google/go-cmp/cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"

@@ -6,30 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"brokerd/cmd/brokerctl/bridge"
 	"brokerd/internal/apptest"
 )
-
-func TestRejected_ReasonReplacesNoRejectedFile(t *testing.T) {
-	t.Parallel()
-	d := newTeam(t, "maildir")
-	root, c := openRoot(t, d.dir), d.client()
-	for _, names := range [][2]string{{"a.error", "a"}, {"b", "b.error"}} {
-		for _, name := range names {
-			d.write(name, "the text of "+name)
-			apptest.NoError(t, bridge.Reject(t.Context(), c, root, name, "bad"))
-		}
-	}
-	kept := map[string]bool{}
-	for _, name := range d.names("rejected") {
-		kept[d.text("rejected/"+name)] = true
-	}
-	for _, name := range []string{"a", "a.error", "b", "b.error"} {
-		if !kept["the text of "+name] || !kept[name+": bad\n"] {
-			t.Errorf("%s or its reason is lost; rejected/ has %q", name, d.names("rejected"))
-		}
-	}
-}
 
 func TestRejected_FileInThePlaceOfTheFolderIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/bridge/engine"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
@@ -23,8 +23,8 @@ func TestRoles_ComeFromTheOptionsOrTheName(t *testing.T) {
 	for name := range wanted {
 		d.write("messages/inbox/"+name+"/.keep", "")
 	}
-	d.start(func(o *bridge.Options) {
-		o.Roles = []bridge.Role{{Names: "reviewer-1", Role: "judge"}, {Names: "rev*-*", Role: "critic"},
+	d.start(func(o *engine.Options) {
+		o.Roles = []engine.Role{{Names: "reviewer-1", Role: "judge"}, {Names: "rev*-*", Role: "critic"},
 			{Names: "crit", Role: "odd"}}
 	})
 	for name, want := range wanted {

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/cmd/brokerctl/bridge/engine"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
 
 // slowly makes a bridge wait for days until a file has settled; age ends the wait of a file.
-func slowly(o *bridge.Options) { o.Settle = 24 * time.Hour }
+func slowly(o *engine.Options) { o.Settle = 24 * time.Hour }
 
 // passed waits until the bridge has read the whole folder after everything that the test has written before.
 func (d *team) passed(probe string) {
