@@ -153,13 +153,12 @@ func TestHold_TheHolderInTheEnvironmentIsItsAgents(tt *testing.T) {
 		args  []string
 		want  string
 	}{{"", nil, "run-1"}, {"builder-1", nil, "run-1"}, {"builder-2", nil, ""}, {"", []string{"--holder", ""}, ""}, {"builder-2", []string{"--holder", "x"}, "x"}} {
-		var o shared.HolderOption
 		cmd := &cobra.Command{}
-		o.AddFlags(cmd.Flags())
+		cmd.Flags().String("holder", "", "")
 		apptest.NoError(t, cmd.ParseFlags(test.args))
 		c := command.New(t.environment("", nil, nil))
 		c.Global.Agent = test.agent
-		if got, err := o.Holder(c, cmd); err != nil || got != test.want {
+		if got, err := shared.HolderOf(&command.Given{Caller: c, Cmd: cmd}); err != nil || got != test.want {
 			t.Errorf("%+v: %q, %v", test, got, err)
 		}
 	}

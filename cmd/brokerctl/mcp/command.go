@@ -18,6 +18,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/registration"
 	"brokerd/cmd/brokerctl/internal/turn"
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
@@ -38,37 +39,28 @@ const (
 	mcpStart = 2 * time.Second  // how long the first call of a client waits for the registration
 )
 
-// mcpOptions are the options of mcp.
-type mcpOptions struct {
-	registration.Options
-	end bool // deregister
-}
-
 // NewCommand returns the command brokerctl mcp.
-func NewCommand(c *command.Caller) *cobra.Command {
-	o := &mcpOptions{}
-	cmd := &cobra.Command{
-		Use:               "mcp",
-		Short:             "Serve coding agents as an MCP server",
-		Long:              mcpLong,
-		Annotations:       map[string]string{command.FlagsOf: "agent register"},
-		Example:           `  brokerctl mcp --agent builder-1 --role builder`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
-	}
-	o.AddFlags(cmd.Flags(), mcpLease)
-	cmd.Flags().BoolVar(&o.end, "deregister", false,
-		"deregister the agent at the end: its unfinished mail becomes dead letters")
-	return cmd
-}
+func NewCommand(c *command.Caller) *cobra.Command { return serve.Command(c) }
 
-func (o *mcpOptions) run(c *command.Caller, cmd *cobra.Command) error {
-	c.Global.Yields, c.Found = true, nil
-	out := cmd.OutOrStdout()
-	return o.serve(c, cmd, &sdk.IOTransport{
-		Reader: io.NopCloser(newMessageLines(cmd.InOrStdin(), out)), Writer: nopWriteCloser{out}, MaxLineLength: -1,
-	})
+var serve = command.Procedure[*pb.RegisterAgentRequest]{
+	Page: command.Page{
+		Use:     "mcp",
+		Short:   "Serve coding agents as an MCP server",
+		Long:    mcpLong,
+		Example: `  brokerctl mcp --agent builder-1 --role builder`,
+	},
+	FlagsOf: "agent register",
+	Options: append(registration.Options(mcpLease), command.Option{
+		Name: "deregister", Type: "bool",
+		Usage: "deregister the agent at the end: its unfinished mail becomes dead letters",
+	}),
+	Run: func(g *command.Given, q *pb.RegisterAgentRequest) error {
+		g.Global.Yields, g.Found = true, nil
+		out := g.Cmd.OutOrStdout()
+		return serveOne(g, q, &sdk.IOTransport{
+			Reader: io.NopCloser(newMessageLines(g.Cmd.InOrStdin(), out)), Writer: nopWriteCloser{out}, MaxLineLength: -1,
+		})
+	},
 }
 
 // nopWriteCloser keeps a writer open when the session of the SDK ends.
@@ -76,13 +68,10 @@ type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
 
-// serve answers the calls of one client until it disconnects or ctx ends.
-func (o *mcpOptions) serve(c *command.Caller, cmd *cobra.Command, transport sdk.Transport) error {
-	labels, err := command.ParseLabels(o.Labels)
-	if err != nil {
-		return err
-	}
-	member, err := newMember(c, o.Request(labels), cmd.ErrOrStderr())
+// serveOne answers the calls of one client until it disconnects or the command ends.
+func serveOne(g *command.Given, q *pb.RegisterAgentRequest, transport sdk.Transport) error {
+	c, cmd := g.Caller, g.Cmd
+	member, err := newMember(c, q, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -100,7 +89,7 @@ func (o *mcpOptions) serve(c *command.Caller, cmd *cobra.Command, transport sdk.
 	_ = member.do(joining, func(*client.Client) error { return nil })
 	cancel()
 	err = server.Run(cmd.Context(), transport)
-	member.close(o.end)
+	member.close(g.On("deregister"))
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) && cmd.Context().Err() == nil {
 		return nil
 	}

@@ -1,44 +1,53 @@
 package messages
 
 import (
-	"context"
-
-	"github.com/spf13/pflag"
+	"strings"
 
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// filterOptions choose messages; receive, inbox and message list share them.
-type filterOptions struct {
-	types, channels, senders  []string
-	correlation, thread, task string
-	lowestPriority            string
+// filter are the options that choose messages; receive, inbox and message list share them.
+var filter = []command.Option{
+	{Field: "filter.types", Name: "type", Comma: true, Kind: words.MessageType, Usage: "only this type; repeatable"},
+	{Field: "filter.channels", Name: "channel", Comma: true, Kind: words.Channel,
+		Usage: "only this channel, as receiver or label; repeatable"},
+	{Field: "filter.senders", Name: "from", Comma: true, Kind: words.Agent, Usage: "only from this sender; repeatable"},
+	{Field: "filter.correlation_id", Name: "correlation", Kind: anID, Usage: "only with this correlation id"},
+	{Field: "filter.thread_id", Name: "thread", Kind: threadName, Usage: "only of this thread"},
+	{Field: "filter.task_id", Name: "task", Kind: words.Task, Usage: "only of this task"},
+	{Field: "filter.lowest_priority", Kind: command.Priority, Usage: "only this priority or a higher one"},
 }
 
-// AddFlags adds the options.
-func (o *filterOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.types, "type", nil, "only this type; repeatable")
-	f.StringSliceVar(&o.channels, "channel", nil, "only this channel, as receiver or label; repeatable")
-	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; repeatable")
-	f.StringVar(&o.correlation, "correlation", "", "only with this correlation id")
-	f.StringVar(&o.thread, "thread", "", "only of this thread")
-	f.StringVar(&o.task, "task", "", "only of this task")
-	f.StringVar(&o.lowestPriority, "lowest-priority", "", "only this priority or a higher one")
+// look are the options for the order of a read, and whether it shows the queues too; inbox and receive share them.
+var look = []command.Option{
+	{Field: "order", Usage: "arrival, or priority: the order in which claim takes (default: arrival)"},
+	{Field: "include_queues", Name: "queues",
+		Usage: "also show messages that wait in the queues of the agent's role and channels"},
 }
 
-// filter returns the API's form. A thread may be named by one of its messages.
-func (o *filterOptions) filter(ctx context.Context, c *command.Caller) (*pb.MessageFilter, error) {
-	lowest, err := command.ParsePriority("lowest-priority", o.lowestPriority)
-	if err != nil {
-		return nil, err
+// Kinds of values that have a name only.
+var (
+	anID       = command.Kind{Name: "ID"}
+	aName      = command.Kind{Name: "NAME"}
+	threadName = command.Kind{Name: "THREAD"}
+)
+
+// nameThread replaces the id of a message by that of its thread.
+func nameThread(g *command.Given, f *pb.MessageFilter) (err error) {
+	if f.GetThreadId() != "" {
+		f.ThreadId, err = threadOf(g.Caller, g.Cmd.Context(), f.GetThreadId())
 	}
-	thread, err := threadOf(c, ctx, o.thread)
-	if err != nil {
-		return nil, err
+	return err
+}
+
+// apart is each of some options with each of others, which exclude each other.
+func apart(some, others string) (pairs [][]string) {
+	for _, one := range strings.Fields(some) {
+		for _, other := range strings.Fields(others) {
+			pairs = append(pairs, []string{one, other})
+		}
 	}
-	return &pb.MessageFilter{
-		Types: o.types, Channels: o.channels, Senders: o.senders,
-		CorrelationId: o.correlation, ThreadId: thread, TaskId: o.task, LowestPriority: lowest,
-	}, nil
+	return pairs
 }

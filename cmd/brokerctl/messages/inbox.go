@@ -3,10 +3,8 @@ package messages
 import (
 	"io"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -14,49 +12,15 @@ import (
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
-	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
-// inboxOptions are the options of inbox.
-type inboxOptions struct {
-	filterOptions
-	lookOptions
-	when     command.TimeRange
-	markRead bool
-	newest   bool
-	limit    int
-
-	summary bool
-	follow  bool
-	wait    time.Duration
-	cursor  string
-	autoAck bool
-
-	operator bool
-}
-
-// AddFlags adds the options.
-func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
-	o.filterOptions.AddFlags(f)
-	o.lookOptions.AddFlags(f)
-	o.when.AddFlags(f, "messages sent")
-	f.BoolVar(&o.markRead, "mark-read", false, "mark the listed messages in the agent's own mailbox as read")
-	f.BoolVar(&o.newest, "newest", false, "newest first")
-	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0: all (default: 100; with --follow all)")
-	f.BoolVar(&o.summary, "summary", false, "only counts by priority and type, open questions and directives")
-	f.BoolVar(&o.follow, "follow", false, "keep printing new messages, also after restarts of the broker")
-	command.DurationVar(f, &o.wait, "wait", 0, "if there are none, wait up to this long for a first message")
-	f.StringVar(&o.cursor, "cursor", "", "continue where the last read with this name stopped; the broker stores the position")
-	f.BoolVar(&o.operator, "operator", false, "the operators' mailbox: replies to their messages, and what agents send to operator")
-	f.BoolVar(&o.autoAck, "auto-ack", false, "finish the messages before printing them: at most one delivery")
-}
-
 // NewInboxCommand returns the command brokerctl inbox.
-func NewInboxCommand(c *command.Caller) *cobra.Command {
-	o := &inboxOptions{}
-	cmd := &cobra.Command{
+func NewInboxCommand(c *command.Caller) *cobra.Command { return takingIDs(inboxCommand.Command(c)) }
+
+var inboxCommand = command.Procedure[*pb.ListMessagesRequest]{
+	Page: command.Page{
 		Use:   "inbox [ID...]",
 		Short: "List the agent's unfinished messages, or follow them",
 		Long: `List the unfinished messages in the agent's own mailbox with their state: new,
@@ -74,74 +38,72 @@ receive does. Exit code 4 then means: nothing came within --wait.`,
   brokerctl --agent builder-1 inbox --queues --order priority
   brokerctl --agent builder-1 inbox --type review_approved --wait 90s
   brokerctl inbox --operator`,
-		Args:              messageIDs,
-		ValidArgsFunction: c.CompleteArgs(true, words.WaitingWords),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
-	}
-	o.AddFlags(cmd.Flags())
-	o.lookOptions.complete(cmd, "summary", "follow", "cursor", "auto-ack")
-	for _, listing := range []string{"summary", "mark-read", "newest", "since", "until"} {
-		for _, reading := range []string{"follow", "wait", "cursor", "auto-ack"} {
-			cmd.MarkFlagsMutuallyExclusive(listing, reading)
+	},
+	Args: waitingIDs,
+	Options: slices.Concat(filter, look, []command.Option{
+		command.Since("from_time", "", "messages sent"),
+		command.Until("to_time", "messages sent"),
+		{Field: "mark_read", Usage: "mark the listed messages in the agent's own mailbox as read"},
+		{Field: "newest_first", Name: "newest", Usage: "newest first"},
+		{Name: "limit", Type: "int", Usage: "list at most this many; 0: all (default: 100; with --follow all)"},
+		{Name: "summary", Type: "bool", Usage: "only counts by priority and type, open questions and directives"},
+		{Name: "follow", Type: "bool", Usage: followUsage},
+		{Name: "wait", Type: "duration", Usage: firstUsage},
+		{Name: "cursor", Type: "string", Kind: aName, Usage: cursorUsage},
+		{Name: "operator", Type: "bool",
+			Usage: "the operators' mailbox: replies to their messages, and what agents send to operator"},
+		{Name: "auto-ack", Type: "bool", Usage: autoAckUsage},
+	}),
+	Apart: slices.Concat(
+		apart("order queues", "summary follow cursor auto-ack"),
+		apart("summary mark-read newest since until", "follow wait cursor auto-ack"),
+		apart("summary", "mark-read newest since until"),
+		apart("follow", "wait"),
+	),
+	Run: func(g *command.Given, q *pb.ListMessagesRequest) error {
+		c, cmd := g.Caller, g.Cmd
+		if g.On("operator") {
+			if c.Global.Agent != "" {
+				return problem.Usagef("--operator and --agent exclude each other")
+			}
+			c.Global.Operator, c.Found = true, nil
 		}
-	}
-	cmd.MarkFlagsMutuallyExclusive("follow", "wait")
-	cmd.MarkFlagsMutuallyExclusive("summary", "mark-read")
-	for _, listing := range []string{"newest", "since", "until"} {
-		cmd.MarkFlagsMutuallyExclusive("summary", listing)
-	}
-	return cmd
-}
-
-func (o *inboxOptions) run(c *command.Caller, cmd *cobra.Command, ids []string) error {
-	if o.operator {
-		if c.Global.Agent != "" {
-			return problem.Usagef("--operator and --agent exclude each other")
+		if err := needsAgent(g); err != nil {
+			return err
 		}
-		c.Global.Operator, c.Found = true, nil
-	}
-	if err := o.needsAgent(c, cmd); err != nil {
-		return err
-	}
-	if len(ids) > 0 {
-		return o.listGiven(c, cmd, ids)
-	}
-	if o.summary {
-		return showInboxSummary(c, cmd)
-	}
-	if o.follow || o.wait > 0 || o.cursor != "" || o.autoAck {
-		r := receiveOptions{
-			filterOptions: o.filterOptions, lookOptions: o.lookOptions, cursor: o.cursor, follow: o.follow, wait: o.wait, autoAck: o.autoAck, limit: int32(min(o.limit, 1<<30)),
+		q.Box = pb.MessageBox_MESSAGE_BOX_INBOX
+		if len(q.GetIds()) > 0 {
+			if err := onlyWithIDs(cmd, "mark-read"); err != nil {
+				return err
+			}
+			return listMessages(c, cmd, q, 0, InboxView(c))
 		}
-		return r.run(c, cmd)
-	}
-	filter, err := o.filter(cmd.Context(), c)
-	if err != nil {
-		return err
-	}
-	order, err := o.parse()
-	if err != nil {
-		return err
-	}
-	limit := o.limit
-	if !cmd.Flags().Changed("limit") {
-		limit = 100
-	}
-	since, until, err := o.when.Parse(c)
-	if err != nil {
-		return err
-	}
-	broker, items, err := fetchMessages(c, cmd, &pb.ListMessagesRequest{
-		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Filter: filter, MarkRead: o.markRead, NewestFirst: o.newest,
-		FromTime: since, ToTime: until, Order: order, IncludeQueues: o.queues,
-	}, limit)
-	if err != nil {
-		return err
-	}
-	if err := showInbox(c, cmd, broker, items); err != nil || !c.Global.Operator {
-		return err
-	}
-	return showOwed(c, cmd, broker)
+		if g.On("summary") {
+			return showInboxSummary(c, cmd)
+		}
+		limit := g.Int("limit")
+		r := &pb.ReceiveRequest{
+			Cursor: g.Text("cursor"), Follow: g.On("follow"), Wait: command.Duration(g.Duration("wait")), Filter: q.GetFilter(),
+			Limit: int32(min(limit, 1<<30)), AutoAck: g.On("auto-ack"), Order: q.GetOrder(), IncludeQueues: q.GetIncludeQueues(),
+		}
+		if r.GetFollow() || r.GetWait() != nil || r.GetCursor() != "" || r.GetAutoAck() {
+			return receive(g, r)
+		}
+		if err := nameThread(g, q.GetFilter()); err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("limit") {
+			limit = 100
+		}
+		broker, items, err := fetchMessages(c, cmd, q, limit)
+		if err != nil {
+			return err
+		}
+		if err := showInbox(c, cmd, broker, items); err != nil || !c.Global.Operator {
+			return err
+		}
+		return showOwed(c, cmd, broker)
+	},
 }
 
 // showOwed says which questions in the operators' mailbox wait for an answer.
@@ -162,29 +124,21 @@ func showOwed(c *command.Caller, cmd *cobra.Command, broker *client.Client) erro
 
 // needsAgent refuses a caller who names no agent and does not ask for the operators' mailbox: the name is
 // missing more often than that mailbox is meant. With --operator, it refuses the credential of an agent.
-func (o *inboxOptions) needsAgent(c *command.Caller, cmd *cobra.Command) error {
-	broker, err := c.Connect(cmd.Context(), c.RetryNotice(cmd))
+func needsAgent(g *command.Given) error {
+	ctx := g.Cmd.Context()
+	broker, err := g.Connect(ctx, g.RetryNotice(g.Cmd))
 	if err != nil || broker.Identity().Agent != "" {
 		return err
 	}
-	own, err := broker.Agents().GetAgent(cmd.Context(), &pb.GetAgentRequest{}) // of the caller, whose credential may name it
+	own, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{}) // of the caller, whose credential may name it
 	switch {
-	case o.operator && err == nil:
-		return problem.Usagef("--operator needs the credential of an operator; this one is that of the agent %s", own.GetAgent().GetName())
-	case !c.Global.Operator && status.Code(err) == codes.InvalidArgument:
+	case g.On("operator") && err == nil:
+		return problem.Usagef("--operator needs the credential of an operator; this one is that of the agent %s",
+			own.GetAgent().GetName())
+	case !g.Global.Operator && status.Code(err) == codes.InvalidArgument:
 		return problem.Usagef("the agent's name is missing: give --agent NAME; --operator lists the operators' mailbox")
 	}
 	return nil
-}
-
-// listGiven lists given messages.
-func (o *inboxOptions) listGiven(c *command.Caller, cmd *cobra.Command, ids []string) error {
-	if err := onlyWithIDs(cmd, "mark-read"); err != nil {
-		return err
-	}
-	return listMessages(c, cmd, &pb.ListMessagesRequest{
-		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: ids, MarkRead: o.markRead,
-	}, 0, InboxView(c))
 }
 
 // showInboxSummary counts what the agent has before it.

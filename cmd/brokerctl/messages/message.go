@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
@@ -20,7 +19,6 @@ import (
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
 )
 
@@ -28,7 +26,7 @@ import (
 func NewMessageCommand(c *command.Caller) *cobra.Command {
 	return command.Group("message", "Look up, list, resend and cancel messages", "",
 		"  brokerctl message list --since 1h",
-		messageGet.Command(c), newMessageListCommand(c), messageReport.Command(c), messageResend.Command(c),
+		messageGet.Command(c), messageList.Command(c), messageReport.Command(c), messageResend.Command(c),
 		messageCancel.Command(c))
 }
 
@@ -114,63 +112,53 @@ func offerOutcome(o *pb.Offer) string {
 	return "no evidence yet that the model received it"
 }
 
-// messageListOptions are the options of message list.
-type messageListOptions struct {
-	filterOptions
-	box, mailbox string
-	when         command.TimeRange
-	newest       bool
-	limit        int
-}
-
-// AddFlags adds the options.
-func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
-	o.filterOptions.AddFlags(f)
-	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, all with --task or --thread)")
-	f.StringVar(&o.mailbox, "mailbox", "",
-		"the unfinished messages of this mailbox, by arrival: an agent's name, role:NAME or channel:NAME "+
-			"(operators, observers)")
-	o.when.AddFlags(f, "messages sent")
-	f.BoolVar(&o.newest, "newest", false, "newest first")
-	command.LimitVar(f, &o.limit, 100)
-}
-
-func newMessageListCommand(c *command.Caller) *cobra.Command {
-	o := &messageListOptions{}
-	cmd := &cobra.Command{
+var messageList = command.Procedure[*pb.ListMessagesRequest]{
+	Page: command.Page{
 		Use:   "list",
 		Short: "List messages: the inbox, the sent ones, or all of the session",
 		Example: `  brokerctl --agent lead message list --box sent --since 1h
   brokerctl message list --mailbox role:builder --limit 20
   brokerctl message list --thread T --newest --limit 20 -o json`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			request, err := o.request(cmd.Context(), c)
-			if err != nil {
+	},
+	Options: append([]command.Option{
+		{Field: "box", Usage: "inbox, sent or all (default: inbox for an agent, all with --task or --thread)"},
+		{Field: "mailbox", Kind: words.Mailbox,
+			Usage: "the unfinished messages of this mailbox, by arrival: an agent's name, role:NAME or channel:NAME " +
+				"(operators, observers)"},
+		command.Since("from_time", "", "messages sent"),
+		command.Until("to_time", "messages sent"),
+		{Field: "newest_first", Name: "newest", Usage: "newest first"},
+		command.Limit(100),
+	}, filter...),
+	Run: func(g *command.Given, q *pb.ListMessagesRequest) error {
+		c, ctx := g.Caller, g.Cmd.Context()
+		switch {
+		case q.GetMailbox() != "" && q.GetBox() > pb.MessageBox_MESSAGE_BOX_INBOX:
+			return problem.Usagef("--mailbox lists an inbox: leave out --box %s", g.Text("box"))
+		case q.GetMailbox() != "":
+			q.Box = pb.MessageBox_MESSAGE_BOX_INBOX
+		case q.GetBox() == 0 && q.GetFilter().GetTaskId()+q.GetFilter().GetThreadId() != "":
+			q.Box = pb.MessageBox_MESSAGE_BOX_ALL // the conversation, with its finished messages
+		}
+		if err := nameThread(g, q.GetFilter()); err != nil {
+			return err
+		}
+		broker, items, err := fetchMessages(c, g.Cmd, q, g.Int("limit"))
+		if err != nil {
+			return err
+		}
+		if q.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED && broker.Identity().Agent == "" {
+			q.Box = pb.MessageBox_MESSAGE_BOX_ALL
+		}
+		v := MessageView(c, q.GetBox() <= pb.MessageBox_MESSAGE_BOX_INBOX)
+		format, _ := c.Format() // an error is that of list
+		if len(items) == 0 && format != output.FormatJSON && q.GetMailbox() == "" && q.GetBox() != pb.MessageBox_MESSAGE_BOX_ALL {
+			if v.None, err = noMessages(ctx, broker, q); err != nil {
 				return err
 			}
-			broker, items, err := fetchMessages(c, cmd, request, o.limit)
-			if err != nil {
-				return err
-			}
-			if request.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED && broker.Identity().Agent == "" {
-				request.Box = pb.MessageBox_MESSAGE_BOX_ALL
-			}
-			v := MessageView(c, request.GetBox() <= pb.MessageBox_MESSAGE_BOX_INBOX)
-			format, _ := c.Format() // an error is that of list
-			if len(items) == 0 && format != output.FormatJSON && o.mailbox == "" && request.GetBox() != pb.MessageBox_MESSAGE_BOX_ALL {
-				if v.None, err = noMessages(cmd.Context(), broker, request); err != nil {
-					return err
-				}
-			}
-			return output.List(&c.Output, cmd, items, v)
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	boxes := jsonform.EnumNames(pb.MessageBox(0).Descriptor())
-	command.Must(cmd.RegisterFlagCompletionFunc("box", cobra.FixedCompletions(boxes, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+		}
+		return output.List(&c.Output, g.Cmd, items, v)
+	},
 }
 
 // noMessages says that a box has no messages of a request, and whether other boxes have some.
@@ -184,28 +172,6 @@ func noMessages(ctx context.Context, broker *client.Client, request *pb.ListMess
 	}
 	where := prompt.Either(request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT, "no messages sent by the agent", "no messages in the inbox")
 	return where + "; --box all shows others that match", nil
-}
-
-func (o *messageListOptions) request(ctx context.Context, c *command.Caller) (*pb.ListMessagesRequest, error) {
-	box, err := output.ParseEnum("box", pb.MessageBox(0).Descriptor(), o.box)
-	if err != nil {
-		return nil, err
-	}
-	request := &pb.ListMessagesRequest{Box: pb.MessageBox(box), Mailbox: o.mailbox, NewestFirst: o.newest}
-	if o.mailbox != "" {
-		if request.Box > pb.MessageBox_MESSAGE_BOX_INBOX {
-			return nil, problem.Usagef("--mailbox lists an inbox: leave out --box %s", o.box)
-		}
-		request.Box = pb.MessageBox_MESSAGE_BOX_INBOX
-	}
-	if o.box == "" && o.mailbox == "" && (o.task != "" || o.thread != "") {
-		request.Box = pb.MessageBox_MESSAGE_BOX_ALL // the conversation, with its finished messages
-	}
-	if request.Filter, err = o.filter(ctx, c); err != nil {
-		return nil, err
-	}
-	request.FromTime, request.ToTime, err = o.when.Parse(c)
-	return request, err
 }
 
 // MessageView lists messages with their receivers, and with the state of the agent's own copies.

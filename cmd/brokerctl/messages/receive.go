@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -19,35 +18,19 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// receiveOptions are the options of receive.
-type receiveOptions struct {
-	filterOptions
-	lookOptions
-	after  int64
-	cursor string
-	follow bool
-	wait   time.Duration
-	limit  int32
-
-	autoAck bool
-}
-
-// AddFlags adds the options.
-func (o *receiveOptions) AddFlags(f *pflag.FlagSet) {
-	o.filterOptions.AddFlags(f)
-	o.lookOptions.AddFlags(f)
-	f.Int64Var(&o.after, "after", 0, "only messages that arrived after this revision")
-	f.StringVar(&o.cursor, "cursor", "", "continue where the last read with this name stopped; the broker stores the position")
-	f.BoolVar(&o.follow, "follow", false, "keep printing new messages, also after restarts of the broker")
-	command.DurationVar(f, &o.wait, "wait", 0, "if there are none, wait up to this long for a first message")
-	f.Int32Var(&o.limit, "limit", 0, "end after this many messages")
-	f.BoolVar(&o.autoAck, "auto-ack", false, "finish the messages before printing them: at most one delivery")
-}
-
 // NewReceiveCommand returns the command brokerctl receive.
-func NewReceiveCommand(c *command.Caller) *cobra.Command {
-	o := &receiveOptions{}
-	cmd := &cobra.Command{
+func NewReceiveCommand(c *command.Caller) *cobra.Command { return receiveCommand.Command(c) }
+
+// What the options say that inbox and receive share, but set in other requests.
+const (
+	followUsage  = "keep printing new messages, also after restarts of the broker"
+	firstUsage   = "if there are none, wait up to this long for a first message"
+	cursorUsage  = "continue where the last read with this name stopped; the broker stores the position"
+	autoAckUsage = "finish the messages before printing them: at most one delivery"
+)
+
+var receiveCommand = command.Procedure[*pb.ReceiveRequest]{
+	Page: command.Page{
 		Use:   "receive",
 		Short: "Read the agent's mailbox, in order of arrival",
 		Long: `Print the unfinished messages in the agent's mailbox in order of arrival and,
@@ -61,38 +44,41 @@ Exit code 4: the mailbox is empty, or nothing came within --wait.`,
 		Example: `  brokerctl --agent builder-1 receive --cursor main --wait 30s -o json
   brokerctl --agent builder-1 receive --queues --order priority --limit 5
   brokerctl --agent builder-1 receive --follow --type nudge --type halt`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
-	}
-	o.AddFlags(cmd.Flags())
-	o.lookOptions.complete(cmd, "after", "cursor", "follow", "auto-ack")
-	cmd.MarkFlagsMutuallyExclusive("after", "cursor")
-	cmd.MarkFlagsMutuallyExclusive("follow", "wait")
-	return cmd
+	},
+	Options: slices.Concat(filter, look, []command.Option{
+		{Field: "after_revision", Name: "after", Kind: command.Kind{Name: "REVISION"},
+			Usage: "only messages that arrived after this revision"},
+		{Field: "cursor", Kind: aName, Usage: cursorUsage},
+		{Field: "follow", Usage: followUsage},
+		{Field: "wait", Usage: firstUsage},
+		{Field: "limit", Usage: "end after this many messages"},
+		{Field: "auto_ack", Usage: autoAckUsage},
+	}),
+	Apart: slices.Concat(
+		apart("order queues", "after cursor follow auto-ack"), apart("after", "cursor"), apart("follow", "wait"),
+	),
+	Run: receive,
 }
 
-func (o *receiveOptions) run(c *command.Caller, cmd *cobra.Command) error {
+func receive(g *command.Given, q *pb.ReceiveRequest) error {
+	c, cmd := g.Caller, g.Cmd
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	order, err := o.parse()
-	if err != nil {
-		return err
-	}
 	broker, err := c.Connect(ctx, c.RetryNotice(cmd))
 	if err != nil {
 		return err
 	}
-	filter, err := o.filter(ctx, c)
-	if err != nil {
+	if err := nameThread(g, q.GetFilter()); err != nil {
 		return err
 	}
-	if o.follow {
+	if q.GetFollow() {
 		print, err := output.Follow(&c.Output, cmd, InboxView(c))
 		if err != nil {
 			return err
 		}
-		options := client.FollowOptions{After: o.after, Cursor: o.cursor, Filter: filter, AutoAck: o.autoAck, Limit: o.limit}
+		options := client.FollowOptions{
+			After: q.GetAfterRevision(), Cursor: q.GetCursor(), Filter: q.GetFilter(), AutoAck: q.GetAutoAck(), Limit: q.GetLimit(),
+		}
 		for item, err := range broker.Follow(ctx, options) {
 			if err != nil {
 				return err
@@ -104,11 +90,9 @@ func (o *receiveOptions) run(c *command.Caller, cmd *cobra.Command) error {
 		return ctx.Err()
 	}
 
-	done := c.Progress(o.wait, "messages")
-	stream, err := broker.Messages().Receive(ctx, &pb.ReceiveRequest{
-		AfterRevision: o.after, Cursor: o.cursor, Wait: command.Duration(o.wait), Filter: filter, Limit: o.limit, AutoAck: o.autoAck,
-		Order: order, IncludeQueues: o.queues,
-	})
+	wait := q.GetWait().AsDuration()
+	done := c.Progress(wait, "messages")
+	stream, err := broker.Messages().Receive(ctx, q)
 	var items []*pb.InboxItem
 	for err == nil {
 		var page *pb.ReceiveResponse
@@ -125,7 +109,8 @@ func (o *receiveOptions) run(c *command.Caller, cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	return problem.Failf(problem.ExitNothing, "nothing %s", prompt.Either(o.wait > 0, "came within "+prompt.Duration(o.wait), "is there"))
+	return problem.Failf(problem.ExitNothing, "nothing %s",
+		prompt.Either(wait > 0, "came within "+prompt.Duration(wait), "is there"))
 }
 
 // InboxView lists messages in a mailbox.

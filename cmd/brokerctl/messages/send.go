@@ -2,12 +2,12 @@ package messages
 
 import (
 	"io"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
@@ -20,59 +20,86 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// sendOptions are the options of send.
-type sendOptions struct {
-	command.ContentOptions
-	all, one       bool
-	kind           string
-	payloadVersion string
-	channel        string
-	thread         string
-	correlation    string
-	replyTo        string
-	task           string
-	labels         []string
-	ttl            time.Duration
-	delay          time.Duration
-	notBefore      string
-	orderingKey    string
-	maxAttempts    int32
-	requestID      string
-
-	requiresResponse bool
-	respondWithin    time.Duration
-	resendAfter      time.Duration
+// contentOptions are the options of a message that send, ask and reply share. message is its field in the request.
+func contentOptions(message string) []command.Option {
+	return []command.Option{
+		{Field: message + ".body", Kind: command.Content, Usage: "the text; @FILE reads a file, - standard input"},
+		{Field: message + ".payload", Kind: rawJSON, Usage: "any JSON; @FILE reads a file, - standard input"},
+		{Field: message + ".priority", Kind: command.Priority,
+			Usage: "1 to 10, or low (3), normal (5), high (7), critical (10)"},
+		{Field: message + ".files", Name: "file", Kind: fileReference, Usage: "a file it is about; repeatable"},
+		{Field: message + ".artifacts", Name: "artifact", Kind: aName, Usage: "an artifact it is about; repeatable"},
+		{Field: message + ".version", Name: "payload-version", Kind: command.Kind{Name: "VERSION"},
+			Usage: "version of the payload's format, MAJOR.MINOR (default: 1.0)"},
+		{Field: message + ".labels", Name: "label", Usage: "a label; repeatable"},
+		command.RequestID,
+	}
 }
 
-// AddFlags adds the options.
-func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
-	o.ContentOptions.AddFlags(f)
-	o.AddPriority(f)
-	f.BoolVar(&o.all, "all", false, "a copy for each match (the default, except for a role)")
-	f.BoolVar(&o.one, "one", false, "only for the first match that claims it (the default for a role)")
-	f.StringVar(&o.kind, "type", "", "type of the message, such as task_assignment (default: message)")
-	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's format, MAJOR.MINOR (default: 1.0)")
-	f.StringVar(&o.channel, "channel", "", "a channel as label, beside another receiver; its default TTL applies")
-	f.StringVar(&o.thread, "thread", "", "conversation that it belongs to (default: that of --reply-to, or a new one)")
-	f.StringVar(&o.correlation, "correlation", "", "your own id, to recognise an answer by")
-	f.StringVar(&o.replyTo, "reply-to", "", "id or revision of the message that it answers")
-	f.StringVar(&o.task, "task", "", "task that it belongs to")
-	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
-	command.DurationVar(f, &o.ttl, "ttl", 0, "discard it if it is not finished within this time (default: the channel's TTL, or none)")
-	command.DurationVar(f, &o.delay, "delay", 0, "deliver it after this time")
-	f.StringVar(&o.notBefore, "not-before", "", "deliver it at this time: RFC 3339, or 2h or 1d (from now)")
-	f.StringVar(&o.orderingKey, "ordering-key", "", "deliver messages with the same key one after the other")
-	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until it becomes a dead letter (default: the session's)")
-	f.BoolVar(&o.requiresResponse, "requires-response", false, "ask for an answer within the session's response time")
-	command.DurationVar(f, &o.respondWithin, "respond-within", 0, "ask for an answer within this time")
-	command.DurationVar(f, &o.resendAfter, "resend-after", 0, "redeliver after this time if neither read nor claimed, up to 5 times")
-	f.StringVar(&o.requestID, "request-id", "", "makes retries idempotent for 1h")
+var (
+	fileReference = command.Kind{Name: "PATH[:LINE]", Files: true, Read: command.As(command.ParseFile)}
+	receiver      = command.Kind{Words: words.ReceiverNames, Read: command.As(command.ParseReceiver)}
+
+	// rawJSON keeps the white space, for a payload that becomes an artifact.
+	rawJSON = command.Kind{Name: "JSON", Read: func(g *command.Given, to command.Target, texts []string) error {
+		text, err := g.RawJSON(g.Cmd, to.Flag, texts[len(texts)-1])
+		to.Set(protoreflect.ValueOfString(text))
+		return err
+	}}
+)
+
+// trimPayload takes the white space around the payload away, and returns the payload as it was read.
+func trimPayload(g *command.Given, m *pb.Message) (asRead string, err error) {
+	if g.Text("body") == "-" && g.Text("payload") == "-" {
+		return "", problem.Usagef("--body and --payload cannot both be standard input")
+	}
+	asRead = m.GetPayload()
+	m.Payload = strings.TrimSpace(asRead)
+	return asRead, nil
 }
+
+// sendOptions are the options of send, which ask has too.
+func sendOptions(message string) []command.Option {
+	return append([]command.Option{
+		{Field: message + ".reach", Name: "all", Means: int32(pb.Reach_REACH_ALL),
+			Usage: "a copy for each match (the default, except for a role)"},
+		{Field: message + ".reach", Name: "one", Means: int32(pb.Reach_REACH_ONE),
+			Usage: "only for the first match that claims it (the default for a role)"},
+		{Field: message + ".type", Kind: words.MessageType,
+			Usage: "type of the message, such as task_assignment (default: message)"},
+		{Field: message + ".channel", Kind: words.Channel,
+			Usage: "a channel as label, beside another receiver; its default TTL applies"},
+		{Field: message + ".thread_id", Name: "thread", Kind: threadName,
+			Usage: "conversation that it belongs to (default: that of --reply-to, or a new one)"},
+		{Field: message + ".correlation_id", Name: "correlation", Kind: anID,
+			Usage: "your own id, to recognise an answer by"},
+		{Field: message + ".in_reply_to", Name: "reply-to", Kind: words.MessageID,
+			Usage: "id or revision of the message that it answers"},
+		{Field: message + ".task_id", Name: "task", Kind: words.Task, Usage: "task that it belongs to"},
+		{Field: message + ".ttl",
+			Usage: "discard it if it is not finished within this time (default: the channel's TTL, or none)"},
+		{Name: "delay", Type: "duration", Usage: "deliver it after this time"},
+		{Field: message + ".not_before", Kind: command.Ahead,
+			Usage: "deliver it at this time: RFC 3339, or 2h or 1d (from now)"},
+		{Field: message + ".ordering_key", Kind: command.Kind{Name: "KEY"},
+			Usage: "deliver messages with the same key one after the other"},
+		{Field: message + ".max_attempts",
+			Usage: "failed attempts until it becomes a dead letter (default: the session's)"},
+		{Field: message + ".requires_response", Usage: "ask for an answer within the session's response time"},
+		{Name: "respond-within", Type: "duration", Usage: "ask for an answer within this time"},
+		{Field: message + ".resend_after",
+			Usage: "redeliver after this time if neither read nor claimed, up to 5 times"},
+	}, contentOptions(message)...)
+}
+
+// sendApart are those of them that exclude each other.
+var sendApart = [][]string{{"all", "one"}, {"delay", "not-before"}}
 
 // NewSendCommand returns the command brokerctl send.
-func NewSendCommand(c *command.Caller) *cobra.Command {
-	o := &sendOptions{}
-	cmd := &cobra.Command{
+func NewSendCommand(c *command.Caller) *cobra.Command { return sendCommand.Command(c) }
+
+var sendCommand = command.Procedure[*pb.SendMessagesRequest]{
+	Page: command.Page{
 		Use:   "send RECEIVER [TEXT]",
 		Short: "Send a message",
 		Long: `Send a message. When the command ends, the message is on disk.
@@ -91,91 +118,46 @@ artifact, the message refers to it, and standard error says so.`,
   brokerctl --agent lead send role:reviewer "Please look" --file a.go:42
   git diff | brokerctl --agent builder-1 send channel:general "My diff" --body -
   brokerctl send everyone "Stand-up in 5 minutes" --priority high --ttl 5m`,
-		Args:              command.Between(1, "the receiver", "the text"),
-		ValidArgsFunction: c.CompleteArgs(false, words.ReceiverNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := o.message(c, cmd, args)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := transfer.PayloadArtifact(c, cmd, broker, m, o.ContentOptions); err != nil {
-				return err
-			}
-			warnAbsent(c, cmd, broker, o.Artifacts)
-			return send(c, cmd, &pb.SendMessagesRequest{RequestId: o.requestID, Messages: []*pb.Message{m}})
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	o.complete(c, cmd)
-	return cmd
+	},
+	Args:    []command.Arg{{Field: "messages.target", Name: "the receiver", Kind: receiver}, {Name: "the text"}},
+	Options: sendOptions("messages"),
+	Apart:   sendApart,
+	Run: func(g *command.Given, q *pb.SendMessagesRequest) error {
+		m := q.GetMessages()[0]
+		payload, err := complete(g, m, g.Args[1:])
+		if err != nil {
+			return err
+		}
+		broker, err := g.Connect(g.Cmd.Context())
+		if err != nil {
+			return err
+		}
+		named := m.GetArtifacts()
+		if err := transfer.PayloadArtifact(g, broker, m, payload); err != nil {
+			return err
+		}
+		warnAbsent(g.Caller, g.Cmd, broker, named)
+		return send(g.Caller, g.Cmd, q)
+	},
 }
 
-// complete adds completions, and says which options exclude each other.
-func (o *sendOptions) complete(c *command.Caller, cmd *cobra.Command) {
-	cmd.MarkFlagsMutuallyExclusive("all", "one")
-	cmd.MarkFlagsMutuallyExclusive("delay", "not-before")
-}
-
-// message builds what the command line describes.
-func (o *sendOptions) message(c *command.Caller, cmd *cobra.Command, args []string) (*pb.Message, error) {
-	m, err := o.content(c, cmd)
-	if err != nil {
-		return nil, err
+// complete sets what no single option of send says, and the text. It returns the payload as it was read.
+func complete(g *command.Given, m *pb.Message, text []string) (payload string, err error) {
+	if len(text) > 0 {
+		mcp.SetText(m, strings.Join(text, " "))
 	}
-	if m.Target, err = command.ParseReceiver(args[0]); err != nil {
-		return nil, err
-	}
-	if len(args) > 1 {
-		mcp.SetText(m, args[1])
-	}
-	return m, nil
-}
-
-// content builds what the options describe.
-func (o *sendOptions) content(c *command.Caller, cmd *cobra.Command) (*pb.Message, error) {
-	m, err := o.Message(c, cmd)
-	if err != nil {
-		return nil, err
-	}
-	m.Type, m.Version, m.Channel = o.kind, o.payloadVersion, o.channel
-	m.ThreadId, m.CorrelationId, m.InReplyTo, m.TaskId = o.thread, o.correlation, o.replyTo, o.task
-	m.OrderingKey, m.MaxAttempts = o.orderingKey, o.maxAttempts
-	if cmd.Flags().Changed("ttl") {
-		if o.ttl <= 0 {
-			return nil, problem.Usagef("--ttl %v: it must be above 0", o.ttl)
-		}
-		m.Ttl = command.Duration(o.ttl)
-	}
-	switch {
-	case o.all:
-		m.Reach = pb.Reach_REACH_ALL
-	case o.one:
-		m.Reach = pb.Reach_REACH_ONE
-	}
-	if o.delay > 0 {
-		m.NotBefore = timestamppb.New(c.Env.Now().Add(o.delay))
-	}
-	m.RequiresResponse = o.requiresResponse || cmd.Flags().Changed("respond-within")
-	if cmd.Flags().Changed("respond-within") {
-		if o.respondWithin <= 0 {
-			return nil, problem.Usagef("--respond-within %v: it must be above 0", o.respondWithin)
-		}
-		m.ResponseDeadline = timestamppb.New(c.Env.Now().Add(o.respondWithin))
-	}
-	m.ResendAfter = command.Duration(o.resendAfter)
-	if m.Labels, err = command.ParseLabels(o.labels); err != nil {
-		return nil, err
-	}
-	if o.notBefore != "" {
-		if m.NotBefore, err = c.ParseTime("not-before", o.notBefore, +1); err != nil {
-			return nil, err
+	for _, name := range []string{"ttl", "respond-within"} {
+		if g.Cmd.Flags().Changed(name) && g.Duration(name) == 0 {
+			return "", problem.Usagef("--%s 0s: it must be above 0", name)
 		}
 	}
-	return m, nil
+	if delay := g.Duration("delay"); delay > 0 {
+		m.NotBefore = timestamppb.New(g.Env.Now().Add(delay))
+	}
+	if within := g.Duration("respond-within"); within > 0 {
+		m.RequiresResponse, m.ResponseDeadline = true, timestamppb.New(g.Env.Now().Add(within))
+	}
+	return trimPayload(g, m)
 }
 
 // send sends one message and prints what became of it.

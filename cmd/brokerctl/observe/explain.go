@@ -97,12 +97,12 @@ func parseSubject(args []string) (*pb.ExplainRequest, error) {
 
 // completeSubject completes the kinds, and names of agents.
 func completeSubject(c *command.Caller) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, to string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch {
 		case len(args) == 0:
 			return mcp.SubjectKinds(), cobra.ShellCompDirectiveNoFileComp
-		case args[0] == "token":
-			return words.CompleteTokens(c)(cmd, args[1:], to)
+		case args[0] == "token" && len(args) < 3:
+			return c.Words(cmd, words.TokenWords(strings.Join(args[1:], "")))
 		case len(args) == 1:
 			lists := map[string]command.WordList{"message": words.MessageIDWords, "agent": words.AgentNames, "role": words.RoleNames,
 				"channel": words.ChannelNames, "lock": words.AllLocks(c), "task": words.TaskWords()}

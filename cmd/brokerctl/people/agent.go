@@ -22,49 +22,41 @@ import (
 
 // NewAgentCommand returns the commands of brokerctl agent.
 func NewAgentCommand(c *command.Caller) *cobra.Command {
+	register := agentRegister.Command(c)
+	register.Args = command.Between(0, "the agent's name") // --agent may name it
 	return command.Group("agent", "Register, find, run and direct agents", "", "  brokerctl agent list --role builder",
-		newAgentRegisterCommand(c), agentGet.Command(c), agentList.Command(c), agentHeartbeat.Command(c),
+		register, agentGet.Command(c), agentList.Command(c), agentHeartbeat.Command(c),
 		agentCheckpoint.Command(c), agentDeregister.Command(c))
 }
 
-func newAgentRegisterCommand(c *command.Caller) *cobra.Command {
-	o := &registration.Options{}
-	cmd := &cobra.Command{
+var agentRegister = command.Spec[*pb.RegisterAgentRequest, *pb.RegisterAgentResponse]{
+	Page: command.Page{
 		Use:   "register NAME",
 		Short: "Register an agent, or register it again",
 		Long: `Register an agent. If it is registered, what the flags do not give stays, and so do
 its mailbox, subscriptions and claims. The incarnation counts the agent's
 registrations and its failures: the broker refuses calls that name an old one.`,
-		Example:           "  brokerctl agent register builder-1 --role builder --capability go",
-		Args:              command.Between(0, "the agent's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.AgentNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			labels, err := command.ParseLabels(o.Labels)
-			if err != nil {
-				return err
-			}
-			broker, err := c.ConnectAs(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			if broker.Identity().Agent == "" {
-				return problem.Usagef("give the agent a name: %s agent register NAME", c.Global.Again())
-			}
-			answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.RequestOf(c, broker.Identity().Agent, labels))
-			if err != nil {
-				return err
-			}
-			a := answer.GetAgent()
-			return c.Show(cmd, a, func(w io.Writer) {
-				prompt.Say(w, "registered %s%s, incarnation %d, lease %s", a.GetName(),
-					prompt.Either(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), output.ShortOf(a.GetLease()))
-				prompt.Losses(w, answer)
-			})
-		},
-	}
-	o.AddFlags(cmd.Flags(), registration.ShellLease)
-	command.AddRequestID(cmd, &o.RequestID)
-	return cmd
+		Example: "  brokerctl agent register builder-1 --role builder --capability go",
+	},
+	Connect: asNamed,
+	Call: func(
+		g *command.Given, broker *client.Client, q *pb.RegisterAgentRequest,
+	) (*pb.RegisterAgentResponse, error) {
+		if broker.Identity().Agent == "" {
+			return nil, problem.Usagef("give the agent a name: %s agent register NAME", g.Global.Again())
+		}
+		registration.AsDescribed(g.Caller, q, broker.Identity().Agent)
+		return broker.Agents().RegisterAgent(g.Cmd.Context(), q)
+	},
+	Args:    []command.Arg{calling},
+	Options: append(registration.Options(registration.ShellLease), command.RequestID),
+	Shown:   "agent",
+	Text: func(_ *command.Given, w io.Writer, _ *pb.RegisterAgentRequest, answer *pb.RegisterAgentResponse) {
+		a := answer.GetAgent()
+		prompt.Say(w, "registered %s%s, incarnation %d, lease %s", a.GetName(),
+			prompt.Either(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), output.ShortOf(a.GetLease()))
+		prompt.Losses(w, answer)
+	},
 }
 
 var agentGet = command.Spec[*pb.GetAgentRequest, *pb.GetAgentResponse]{

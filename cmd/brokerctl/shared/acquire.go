@@ -4,7 +4,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -19,45 +18,32 @@ import (
 type AcquireOptions struct{ keep, dryRun bool }
 
 // acquireFlags are the options of lock acquire and token acquire.
-var acquireFlags = []command.Option{
-	{Field: "wait", Usage: "wait up to this long, 24h at most (default: do not wait)"},
-	{Field: "max_hold", Name: "for", Usage: "how long to hold it unless extended, 1s to 7d (default: 30m)"},
-	{Field: "reason", Usage: "why, for agents that wait"},
+var acquireFlags = append([]command.Option{
 	holderFlag,
 	{Field: "keep_ticket", Name: "keep", Usage: "stay in the queue after --wait; a notice reports the grant"},
 	{Field: "dry_run", Usage: "only report whether it would be granted now"},
 	command.RequestID,
-}
+}, turn.Options...)
 
 // acquireApart are those of them that exclude each other.
 var acquireApart = [][]string{{"dry-run", "wait"}, {"dry-run", "keep"}}
 
-// HolderOption says which worker of the agent owns what is asked for.
-type HolderOption struct{ name string }
-
-const holderUsage = "worker of the agent that is the owner; workers exclude each other (" + turn.HolderVariable +
-	"); '': none"
-
-// holderFlag is the same for declared commands, which read it with holderOf.
-var holderFlag = command.Option{Name: "holder", Type: "string", Kind: command.Kind{Name: "NAME"}, Usage: holderUsage}
-
-func holderOf(g *command.Given) (string, error) {
-	return (&HolderOption{g.Text("holder")}).Holder(g.Caller, g.Cmd)
+// holderFlag says which worker of the agent owns what is asked for.
+var holderFlag = command.Option{
+	Name: "holder", Type: "string", Kind: command.Kind{Name: "NAME"},
+	Usage: "worker of the agent that is the owner; workers exclude each other (" + turn.HolderVariable + "); '': none",
 }
 
-// AddFlags adds the option.
-func (o *HolderOption) AddFlags(f *pflag.FlagSet) { f.StringVar(&o.name, "holder", "", holderUsage) }
-
-// Holder returns whom the option, or else the environment, names. What the environment says is of its agent, not of another.
-func (o *HolderOption) Holder(c *command.Caller, cmd *cobra.Command) (string, error) {
-	if cmd.Flags().Changed("holder") {
-		return o.name, nil
+// HolderOf returns whom --holder, or else the environment, names. What the environment says is of its agent, not of another.
+func HolderOf(g *command.Given) (string, error) {
+	if g.Cmd.Flags().Changed("holder") {
+		return g.Text("holder"), nil
 	}
-	s, err := c.Settings()
+	s, err := g.Settings()
 	if err != nil || s.OtherAgent {
 		return "", err
 	}
-	return c.Env.Get(turn.HolderVariable), nil
+	return g.Env.Get(turn.HolderVariable), nil
 }
 
 // ShowAcquired prints the status of a request for paths, or for a token, which has no paths. Unless it was granted,

@@ -36,7 +36,7 @@ fails or deregisters.`
 // NewLockCommand returns the commands of brokerctl lock.
 func NewLockCommand(c *command.Caller) *cobra.Command {
 	return command.Group("lock", "Lock files and directories, and show who holds them", lockLong, "  brokerctl lock list",
-		lockAcquire.Command(c), newLockExtendCommand(c), lockRelease.Command(c), lockGet.Command(c), lockList.Command(c),
+		lockAcquire.Command(c), lockExtend.Command(c), lockRelease.Command(c), lockGet.Command(c), lockList.Command(c),
 		lockRevoke.Command(c))
 }
 
@@ -87,7 +87,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 	Apart: acquireApart,
 	Prepare: func(g *command.Given, q *pb.AcquireLocksRequest) (err error) {
 		q.Mode = turn.LockMode(g.On("shared"))
-		q.Holder, err = holderOf(g)
+		q.Holder, err = HolderOf(g)
 		return err
 	},
 	After: func(
@@ -105,12 +105,9 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 	},
 }
 
-// newLockExtendCommand first asks for the fences of the locks that are named by their paths.
-func newLockExtendCommand(c *command.Caller) *cobra.Command {
-	var holder HolderOption
-	var maxHold time.Duration
-	var requestID string
-	cmd := &cobra.Command{
+// lockExtend first asks for the fences of the locks that are named by their paths.
+var lockExtend = command.Spec[*pb.ExtendLocksRequest, *pb.ExtendLocksResponse]{
+	Page: command.Page{
 		Use:   "extend PATH|FENCE...",
 		Short: "Hold locks for longer, counted from now",
 		Long: `Hold locks for longer, counted from now: all of them, or none. A path stands for
@@ -118,44 +115,43 @@ the whole lock that it was acquired with. If the agent has lost one of them, the
 exit code is 6.`,
 		Example: `  brokerctl --agent builder-1 lock extend src/login.go --for 1h
   brokerctl --agent builder-1 lock extend 4711`,
-		Args:              turn.LeastOne("the path or fence"),
-		ValidArgsFunction: c.CompleteArgs(true, words.OwnLocks(c)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			fences, paths, err := lockTargets(c, args)
+	},
+	Call: func(
+		g *command.Given, broker *client.Client, q *pb.ExtendLocksRequest,
+	) (*pb.ExtendLocksResponse, error) {
+		_, paths, err := lockTargets(g.Caller, g.Args)
+		if err != nil {
+			return nil, err
+		}
+		name, err := HolderOf(g)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			fence, err := heldFence(g.Cmd.Context(), broker, path, name)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			name, err := holder.Holder(c, cmd)
-			if err != nil {
-				return err
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			what := append(numbers(fences), paths...)
-			for _, path := range paths {
-				fence, err := heldFence(cmd.Context(), broker, path, name)
-				if err != nil {
-					return err
-				}
-				fences = append(fences, fence)
-			}
-			answer, err := broker.Locks().ExtendLocks(cmd.Context(), &pb.ExtendLocksRequest{RequestId: requestID, Fences: fences, MaxHold: command.Duration(maxHold)})
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				for i, t := range answer.GetHeldUntil() {
-					prompt.Say(w, "extended %s, ends %s", what[i], c.When(t))
-				}
-			})
-		},
-	}
-	command.DurationVar(cmd.Flags(), &maxHold, "for", 0, "how long from now on (default: as long as was acquired)")
-	holder.AddFlags(cmd.Flags())
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+			q.Fences = append(q.Fences, fence)
+		}
+		return broker.Locks().ExtendLocks(g.Cmd.Context(), q)
+	},
+	Args: []command.Arg{{Name: "the path or fence", Kind: ownLock}},
+	Options: []command.Option{
+		{Field: "max_hold", Name: "for", Usage: "how long from now on (default: as long as was acquired)"},
+		holderFlag, command.RequestID,
+	},
+	Prepare: func(g *command.Given, q *pb.ExtendLocksRequest) (err error) {
+		q.Fences, _, err = lockTargets(g.Caller, g.Args)
+		return err
+	},
+	Text: func(g *command.Given, w io.Writer, _ *pb.ExtendLocksRequest, a *pb.ExtendLocksResponse) {
+		fences, paths, _ := lockTargets(g.Caller, g.Args) // the call has read them
+		what := append(numbers(fences), paths...)
+		for i, t := range a.GetHeldUntil() {
+			prompt.Say(w, "extended %s, ends %s", what[i], g.When(t))
+		}
+	},
 }
 
 var lockRelease = command.Spec[*pb.ReleaseLocksRequest, *pb.ReleaseLocksResponse]{
@@ -181,7 +177,7 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 			return problem.Usagef("the lock is missing: give a path, a fence, a ticket, or --all")
 		}
 		q.Tickets = q.GetFences() // each number is one of both
-		q.Holder, err = holderOf(g)
+		q.Holder, err = HolderOf(g)
 		return err
 	},
 	After: func(

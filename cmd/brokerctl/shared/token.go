@@ -50,14 +50,14 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 		}
 		return turn.Wait(g.Cmd.Context(), g.Caller, "the token", g.Duration("wait"), ask)
 	},
-	Args: oneToken,
+	Args: words.OneToken,
 	Options: append([]command.Option{
 		{Field: "longest_hold", Name: "longest",
 			Usage: "longest hold, 1s to 7d; the first acquirer sets it, and another value later is an error (default: 7d)"},
 	}, acquireFlags...),
 	Apart: acquireApart,
 	Prepare: func(g *command.Given, q *pb.AcquireTokenRequest) (err error) {
-		q.Holder, err = holderOf(g)
+		q.Holder, err = HolderOf(g)
 		return err
 	},
 	After: func(
@@ -66,14 +66,6 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 		o := &AcquireOptions{keep: q.GetKeepTicket(), dryRun: q.GetDryRun()}
 		return true, ShowAcquired(g.Caller, g.Cmd, a, nil, o, func(w io.Writer) { sayAcquired(g, w, q, a) })
 	},
-}
-
-// oneToken are the arguments that name a token.
-var oneToken = []command.Arg{
-	{Field: "type", Name: "the type", Kind: command.Kind{Words: words.TokenWords("")}},
-	{Field: "scope", Name: "the scope", After: func(before []string) command.Kind {
-		return command.Kind{Words: words.TokenWords(before[0])}
-	}},
 }
 
 // sayAcquired says that the agent has the token, and what the one that passed it has noted.
@@ -106,7 +98,7 @@ the first in the queue when it returns; until then the queue advances.`,
   brokerctl --agent critic-1 token pass review login builder-1 --note "Line 42"`,
 	},
 	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.PassToken),
-	Args: append(oneToken[:2:2], command.Arg{Name: "the receiver", Kind: command.Kind{Words: words.Owners}}),
+	Args: append(words.OneToken[:2:2], command.Arg{Name: "the receiver", Kind: command.Kind{Words: words.Owners}}),
 	Options: []command.Option{
 		{Field: "note", Usage: "text for the receiver"},
 		{Field: "max_hold", Name: "for", Usage: "how long the receiver may hold it (default: 30m)"},
@@ -126,7 +118,7 @@ the first in the queue when it returns; until then the queue advances.`,
 		default:
 			return problem.Usagef("receiver %q: a token is passed to one agent, or to a role: NAME or role:NAME", g.Args[2])
 		}
-		q.Holder, err = holderOf(g)
+		q.Holder, err = HolderOf(g)
 		return err
 	},
 	Text: func(g *command.Given, w io.Writer, q *pb.PassTokenRequest, a *pb.PassTokenResponse) {
@@ -150,14 +142,14 @@ var tokenExtend = command.Spec[*pb.ExtendTokenRequest, *pb.ExtendTokenResponse]{
 		Example: "  brokerctl --agent builder-1 token extend review login --for 1h",
 	},
 	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.ExtendToken),
-	Args: oneToken,
+	Args: words.OneToken,
 	Options: []command.Option{
 		{Field: "max_hold", Name: "for", Usage: "how long from now on (default: as long as was acquired)"},
 		holderFlag,
 		command.RequestID,
 	},
 	Prepare: func(g *command.Given, q *pb.ExtendTokenRequest) (err error) {
-		q.Holder, err = holderOf(g)
+		q.Holder, err = HolderOf(g)
 		return err
 	},
 	Text: func(g *command.Given, w io.Writer, q *pb.ExtendTokenRequest, a *pb.ExtendTokenResponse) {
@@ -173,10 +165,10 @@ var tokenRelease = command.Spec[*pb.ReleaseTokenRequest, *pb.ReleaseTokenRespons
 		Example: "  brokerctl --agent builder-1 token release review login",
 	},
 	Call:    command.Of((*client.Client).Tokens, pb.TokenServiceClient.ReleaseToken),
-	Args:    oneToken,
+	Args:    words.OneToken,
 	Options: []command.Option{holderFlag, command.RequestID},
 	Prepare: func(g *command.Given, q *pb.ReleaseTokenRequest) (err error) {
-		q.Holder, err = holderOf(g)
+		q.Holder, err = HolderOf(g)
 		return err
 	},
 	After: func(
@@ -202,7 +194,7 @@ end the wait of a request, which "token get" shows.`,
   brokerctl token revoke review login --ticket 4711 --reason "it has ended"`,
 	},
 	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.RevokeToken),
-	Args: oneToken,
+	Args: words.OneToken,
 	Options: []command.Option{
 		{Field: "reason", Usage: "why, for the owner; required"},
 		{Field: "ticket", Usage: "end the wait of this request"},
@@ -232,7 +224,7 @@ var tokenGet = command.Spec[*pb.GetTokenRequest, *pb.GetTokenResponse]{
 		Example: "  brokerctl token get review login",
 	},
 	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.GetToken),
-	Args: oneToken,
+	Args: words.OneToken,
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetTokenRequest, a *pb.GetTokenResponse) {
 		PrintToken(g.Caller, w, a)
 	},

@@ -68,77 +68,59 @@ stopped (SIGTERM, 10 s later SIGKILL); 125 to 127: brokerctl help exit-codes.
 
 The flags of brokerctl agent register describe the agent here too.`
 
-// agentRunOptions are the options of agent run.
-type agentRunOptions struct {
-	registration.Options
-	end     bool // deregister
-	timeout time.Duration
-
-	pty      bool
-	wake     string // a shell command
-	wakeText string
-}
-
-const wakeText = "You have mail in the broker: run brokerctl next"
-
-// AddFlags adds the options.
-func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	o.Options.AddFlags(f, runLease)
-	f.BoolVar(&o.end, "deregister", false, "deregister the agent when the program ends: its unfinished mail becomes dead letters")
-	command.DurationVar(f, &o.timeout, "timeout", 0, "stop a program that runs longer (default: none)")
-	f.BoolVar(&o.pty, "pty", false, "run the program in a pseudo-terminal, and type --wake-text into it when mail waits")
-	f.StringVar(&o.wakeText, "wake-text", wakeText, "the line for --pty; Enter follows it")
-	f.StringVar(&o.wake, "wake", "", "a shell command to run while mail waits, at most once a minute")
-}
-
 // NewAgentRunCommand returns the command brokerctl agent run.
 func NewAgentRunCommand(c *command.Caller) *cobra.Command {
-	o := &agentRunOptions{}
-	cmd := &cobra.Command{
+	cmd := agentRun.Command(c)
+	return commandOnly(cmd, func(_ *cobra.Command, args []string) error {
+		return checkRun(&command.Given{Caller: c, Cmd: cmd, Args: args})
+	})
+}
+
+var agentRun = command.Procedure[*pb.RegisterAgentRequest]{
+	Page: command.Page{
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a program as an agent",
 		Long:  agentRunLong,
-
-		Annotations: map[string]string{command.FlagsOf: "agent register"},
-
-		DisableFlagsInUseLine: true,
 		Example: `  brokerctl agent run --agent builder-1 --role builder -- ./builder.py
   brokerctl agent run --agent ci-1 --role ci --lease 1m -- make test
   brokerctl agent run --agent builder-2 --pty -- codex
   brokerctl agent run --agent builder-3 --wake 'claude -p "run brokerctl next"'`,
-		Args:              o.checkArgs,
-		ValidArgsFunction: command.CompleteFiles,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
-	}
-	o.AddFlags(cmd)
-	cmd.Flags().SetInterspersed(false) // what follows the command's name is the command's
-	return cmd
+	},
+	FlagsOf: "agent register",
+	Options: append([]command.Option{
+		{Name: "deregister", Type: "bool",
+			Usage: "deregister the agent when the program ends: its unfinished mail becomes dead letters"},
+		{Name: "timeout", Type: "duration", Usage: "stop a program that runs longer (default: none)"},
+		{Name: "pty", Type: "bool",
+			Usage: "run the program in a pseudo-terminal, and type --wake-text into it when mail waits"},
+		{Name: "wake-text", Type: "string", Value: "You have mail in the broker: run brokerctl next",
+			Usage: "the line for --pty; Enter follows it"},
+		{Name: "wake", Type: "string", Usage: "a shell command to run while mail waits, at most once a minute"},
+	}, registration.Options(runLease)...),
+	Run: runAgent,
 }
 
-// checkArgs checks the arguments, with the options that depend on them.
-func (o *agentRunOptions) checkArgs(cmd *cobra.Command, args []string) error {
+// checkRun checks the arguments, with the options that depend on them.
+func checkRun(g *command.Given) error {
+	line, wake := g.Text("wake-text"), g.Text("wake") != ""
 	switch {
-	case len(args) == 0 && o.wake != "" && (o.pty || o.timeout > 0):
+	case len(g.Args) == 0 && wake && (g.On("pty") || g.Duration("timeout") > 0):
 		return problem.Usagef("--pty and --timeout need a program: give it behind --")
-	case cmd.Flags().Changed("wake-text") && !o.pty:
+	case g.Cmd.Flags().Changed("wake-text") && !g.On("pty"):
 		return problem.Usagef("--wake-text needs --pty: only a program in a pseudo-terminal gets the line")
-	case strings.ContainsFunc(o.wakeText, unicode.IsControl) || o.wakeText == "":
+	case strings.ContainsFunc(line, unicode.IsControl) || line == "":
 		return problem.Usagef("--wake-text must be one line of text")
-	case len(args) == 0 && o.wake != "":
-		return nil
+	case len(g.Args) == 0 && !wake:
+		return problem.Usagef("the command is missing")
 	}
-	return turn.LeastOne("the command")(cmd, args)
+	return nil
 }
 
-func (o *agentRunOptions) run(c *command.Caller, cmd *cobra.Command, args []string) error {
-	labels, err := command.ParseLabels(o.Labels)
-	if err != nil {
-		return err
-	}
-	path := ""
+func runAgent(g *command.Given, q *pb.RegisterAgentRequest) error {
+	c, cmd, args := g.Caller, g.Cmd, g.Args
+	path, err := "", error(nil)
 	if len(args) > 0 {
-		labels = withCommand(labels, args)
+		addCommand(q, args)
 		if path, err = c.Env.LookPath(args[0]); err != nil {
 			return startFailure("run", err)
 		}
@@ -155,8 +137,8 @@ func (o *agentRunOptions) run(c *command.Caller, cmd *cobra.Command, args []stri
 	r := &Reporter{
 		from: c.Env, Stderr: cmd.ErrOrStderr(), explain: c.Explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
 	}
-	request := o.RequestOf(c, broker.Identity().Agent, labels)
-	r.member, err = broker.Join(cmd.Context(), request, client.JoinOptions{
+	registration.AsDescribed(c, q, broker.Identity().Agent)
+	r.member, err = broker.Join(cmd.Context(), q, client.JoinOptions{
 		Once:         true,
 		OnRegistered: func(answer *pb.RegisterAgentResponse) { r.TellLosses(answer) },
 		OnHeartbeat:  r.told,
@@ -171,23 +153,26 @@ func (o *agentRunOptions) run(c *command.Caller, cmd *cobra.Command, args []stri
 	}
 	defer r.member.Abandon()
 	r.broker = r.member.Client()
-	return o.attend(c, cmd, r, path, args)
+	return attend(g, r, path)
 }
 
-// withCommand adds the label from which explain knows how to start the program again, unless the
-// caller gives this label or the command is too long for it.
-func withCommand(labels map[string]string, command []string) map[string]string {
+// addCommand adds the label from which explain knows how to start the program again, unless the caller gives this label or
+// the command is too long for it.
+func addCommand(q *pb.RegisterAgentRequest, command []string) {
 	const label, most = "command", 256
 	words, err := json.Marshal(command)
-	if _, given := labels[label]; given || err != nil || len(words) > most {
-		return labels
+	if _, given := q.GetLabels()[label]; given || err != nil || len(words) > most {
+		return
 	}
-	labels[label] = string(words)
-	return labels
+	if q.Labels == nil {
+		q.Labels = map[string]string{}
+	}
+	q.Labels[label] = string(words)
 }
 
 // attend runs the program, with a reporter and what wakes the agent beside it.
-func (o *agentRunOptions) attend(c *command.Caller, cmd *cobra.Command, r *Reporter, path string, args []string) error {
+func attend(g *command.Given, r *Reporter, path string) error {
+	c, cmd := g.Caller, g.Cmd
 	s, err := c.Settings()
 	if err != nil {
 		return err
@@ -198,19 +183,20 @@ func (o *agentRunOptions) attend(c *command.Caller, cmd *cobra.Command, r *Repor
 	}
 	out := &lineReader{out: output.WithoutSIGPIPE(cmd.OutOrStdout()), report: r.take}
 	p := &process{
-		path: path, args: args, env: forCommand(c.Env, r.broker, more), dir: c.Env.ChildDir(), stdin: cmd.InOrStdin(), stdout: out, stderr: r.Stderr,
-		timeout: o.timeout, grace: KillAfter, interrupted: cmd.Context(), hurry: c.Hurry,
+		path: path, args: g.Args, env: forCommand(c.Env, r.broker, more), dir: c.Env.ChildDir(),
+		stdin: cmd.InOrStdin(), stdout: out, stderr: r.Stderr,
+		timeout: g.Duration("timeout"), grace: KillAfter, interrupted: cmd.Context(), hurry: c.Hurry,
 	}
 	w := &wakers{reporter: r}
-	if o.pty {
-		disconnect, err := o.connect(cmd, r, p, w)
+	if g.On("pty") {
+		disconnect, err := connect(g, r, p, w)
 		if err != nil {
 			return ownFailure(c, "run", err)
 		}
 		defer disconnect()
 	}
-	if o.wake != "" {
-		w.useCommand(o.wake, c.Env, p.env, c.Hurry)
+	if wake := g.Text("wake"); wake != "" {
+		w.useCommand(wake, c.Env, p.env, c.Hurry)
 	}
 	ctx, lose := context.WithCancelCause(context.WithoutCancel(cmd.Context()))
 	var reporting sync.WaitGroup
@@ -236,7 +222,7 @@ func (o *agentRunOptions) attend(c *command.Caller, cmd *cobra.Command, r *Repor
 		s, _ := problem.Status(cause)
 		return c.Lost("the agent was lost, and the program was stopped", s.Message())
 	}
-	o.ended(cmd, r, code)
+	ended(g, r, code)
 	switch {
 	case p.notStarted:
 		return startFailure("run", runErr)
@@ -248,11 +234,9 @@ func (o *agentRunOptions) attend(c *command.Caller, cmd *cobra.Command, r *Repor
 
 // connect gives the program a pseudo-terminal into which w types. The returned function restores
 // brokerctl's own terminal, which shows no messages of brokerctl before that.
-func (o *agentRunOptions) connect(
-	cmd *cobra.Command, r *Reporter, p *process, w *wakers,
-) (disconnect func(), err error) {
-	w.typist = &Typist{line: o.wakeText, check: w.check, changed: make(chan struct{}, 1), active: time.Now()}
-	terminal, err := OpenPseudoTerminal(p.stdin, output.WithoutSIGPIPE(cmd.OutOrStdout()), w.typist)
+func connect(g *command.Given, r *Reporter, p *process, w *wakers) (disconnect func(), err error) {
+	w.typist = &Typist{line: g.Text("wake-text"), check: w.check, changed: make(chan struct{}, 1), active: time.Now()}
+	terminal, err := OpenPseudoTerminal(p.stdin, output.WithoutSIGPIPE(g.Cmd.OutOrStdout()), w.typist)
 	if err != nil {
 		return nil, fmt.Errorf("open a pseudo-terminal: %w", err)
 	}
@@ -275,16 +259,16 @@ func (o *agentRunOptions) connect(
 }
 
 // ended tells the broker that the program has ended, and how. If the broker is away the lease ends by itself.
-func (o *agentRunOptions) ended(cmd *cobra.Command, r *Reporter, code int) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), reportWait)
+func ended(g *command.Given, r *Reporter, code int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.Cmd.Context()), reportWait)
 	defer cancel()
 	how := fmt.Sprintf("its program has ended with code %d", code)
 	report := &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_FAILED, StatusReason: &how}
-	if _, interrupted := problem.SignalOf(cmd.Context()); interrupted || code == commandDone {
+	if _, interrupted := problem.SignalOf(g.Cmd.Context()); interrupted || code == commandDone {
 		report = &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED}
 	}
 	var err error
-	if o.end {
+	if g.On("deregister") {
 		err = r.member.Deregister(ctx, how)
 	} else {
 		err = r.member.Leave(ctx, report)

@@ -19,16 +19,15 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// RunOptions are the options of lock run and token run.
-type RunOptions struct {
-	turn.Options
-	timeout time.Duration
-}
+// runOptions are the options of lock run and token run.
+var runOptions = append([]command.Option{
+	{Name: "timeout", Type: "duration", Usage: "stop a command that runs longer (default: none)"},
+}, turn.Options...)
 
-// AddFlags adds the options.
-func (o *RunOptions) AddFlags(cmd *cobra.Command) {
-	o.Options.AddFlags(cmd.Flags())
-	command.DurationVar(cmd.Flags(), &o.timeout, "timeout", 0, "stop a command that runs longer (default: none)")
+// running makes a command of one whose arguments end with the command that it runs. rule says how that is given.
+func running(cmd *cobra.Command, rule cobra.PositionalArgs) *cobra.Command {
+	cmd.DisableFlagsInUseLine, cmd.Args = true, rule
+	return cmd
 }
 
 // commandAfterDash wants arguments, then -- and a command.
@@ -74,7 +73,9 @@ func notTaken(c *command.Caller, paths []string, err error) error {
 }
 
 // runHolding takes a grant, runs the command for as long as it lasts, and gives it back.
-func (o *RunOptions) runHolding(c *command.Caller, cmd *cobra.Command, command []string, take func() (*hold, error)) error {
+func runHolding(g *command.Given, take func() (*hold, error)) error {
+	c, cmd := g.Caller, g.Cmd
+	command := g.Args[cmd.ArgsLenAtDash():]
 	path, err := c.Env.LookPath(command[0])
 	if err != nil {
 		return startFailure(cmd.Name(), err)
@@ -82,12 +83,13 @@ func (o *RunOptions) runHolding(c *command.Caller, cmd *cobra.Command, command [
 	h, err := take()
 	var f *problem.Failure
 	switch {
-	case errors.As(err, &f), status.Code(err) == codes.Aborted, strings.HasPrefix(client.Reason(err), "TICKET_"), err != nil && cmd.Context().Err() != nil:
+	case errors.As(err, &f), status.Code(err) == codes.Aborted, strings.HasPrefix(client.Reason(err), "TICKET_"),
+		err != nil && cmd.Context().Err() != nil:
 		return err
 	case err != nil:
 		return ownFailure(c, cmd.Name(), err)
 	}
-	return h.run(c, cmd, path, command, o.timeout)
+	return h.run(c, cmd, path, command, g.Duration("timeout"))
 }
 
 // run runs the command for as long as the hold lasts, and gives it back.

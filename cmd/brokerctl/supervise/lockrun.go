@@ -32,49 +32,43 @@ was lost, and the command was stopped; 125 to 127: brokerctl help exit-codes.`
 
 // NewLockRunCommand returns the command brokerctl lock run.
 func NewLockRunCommand(c *command.Caller) *cobra.Command {
-	o := &RunOptions{}
-	var shared bool
-	cmd := &cobra.Command{
-		Use:   "run PATH... [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a command while paths are locked",
-		Long:  lockRunLong,
+	return running(lockRun.Command(c), commandAfterDash(1, 0, "the path"))
+}
 
-		DisableFlagsInUseLine: true,
-		Example:               "  brokerctl --agent builder-1 lock run src/ --wait 10m -- make generate",
-		Args:                  commandAfterDash(1, 0, "the path"),
-		ValidArgsFunction:     command.CompleteFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			dash := cmd.ArgsLenAtDash()
-			paths, err := turn.LockPaths(c, args[:dash])
-			if err != nil {
-				return err
-			}
-			return o.runHolding(c, cmd, args[dash:], func() (*hold, error) { return o.lock(c, cmd, paths, turn.LockMode(shared)) })
-		},
-	}
-	o.AddFlags(cmd)
-	cmd.Flags().BoolVar(&shared, "shared", false, "shared, for reading: compatible with other shared locks")
-	return cmd
+var lockRun = command.Procedure[*pb.AcquireLocksRequest]{
+	Page: command.Page{
+		Use:     "run PATH... [flags] -- COMMAND [ARGUMENT...]",
+		Short:   "Run a command while paths are locked",
+		Long:    lockRunLong,
+		Example: "  brokerctl --agent builder-1 lock run src/ --wait 10m -- make generate",
+	},
+	Args: []command.Arg{{Kind: command.Kind{Files: true}}},
+	Options: append([]command.Option{
+		{Name: "shared", Type: "bool", Usage: "shared, for reading: compatible with other shared locks"},
+	}, runOptions...),
+	Run: func(g *command.Given, q *pb.AcquireLocksRequest) (err error) {
+		if q.Paths, err = turn.LockPaths(g.Caller, g.Args[:g.Cmd.ArgsLenAtDash()]); err != nil {
+			return err
+		}
+		q.Mode, q.Holder = turn.LockMode(g.On("shared")), newHolder()
+		return runHolding(g, func() (*hold, error) { return lock(g, q) })
+	},
 }
 
 // lock takes the lock.
-func (o *RunOptions) lock(c *command.Caller, cmd *cobra.Command, paths []string, mode pb.LockMode) (*hold, error) {
-	broker, err := c.Connect(cmd.Context(), c.RetryNotice(cmd))
+func lock(g *command.Given, q *pb.AcquireLocksRequest) (*hold, error) {
+	broker, err := g.Connect(g.Cmd.Context(), g.RetryNotice(g.Cmd))
 	if err != nil {
 		return nil, err
 	}
-	defer c.Progress(o.Wait, "the lock")()
-	h := &hold{what: "the lock on " + prompt.Paths(paths)}
-	request := &pb.AcquireLocksRequest{
-		Paths: paths, Mode: mode, Wait: command.Duration(o.Wait), MaxHold: command.Duration(o.MaxHold), Holder: newHolder(),
-		Reason: o.Reason,
-	}
-	if h.Hold, err = broker.HoldLocks(cmd.Context(), request, keeping(c, cmd, h.what)); err != nil {
-		return nil, notTaken(c, paths, err)
+	defer g.Progress(g.Duration("wait"), "the lock")()
+	h := &hold{what: "the lock on " + prompt.Paths(q.GetPaths())}
+	if h.Hold, err = broker.HoldLocks(g.Cmd.Context(), q, keeping(g.Caller, g.Cmd, h.what)); err != nil {
+		return nil, notTaken(g.Caller, q.GetPaths(), err)
 	}
 	h.env = [][2]string{
-		{"BROKERD_FENCE", strconv.FormatInt(h.Fence(), 10)}, {turn.HolderVariable, request.GetHolder()},
-		{"BROKERD_LOCK_PATHS", strings.Join(paths, "\n")},
+		{"BROKERD_FENCE", strconv.FormatInt(h.Fence(), 10)}, {turn.HolderVariable, q.GetHolder()},
+		{"BROKERD_LOCK_PATHS", strings.Join(q.GetPaths(), "\n")},
 	}
 	return h, nil
 }
@@ -88,42 +82,38 @@ BROKERD_TOKEN_SCOPE in the command's environment.`
 
 // NewTokenRunCommand returns the command brokerctl token run.
 func NewTokenRunCommand(c *command.Caller) *cobra.Command {
-	o := &RunOptions{}
-	cmd := &cobra.Command{
-		Use:   "run TYPE SCOPE [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a command while holding a token",
-		Long:  tokenRunLong,
+	return running(tokenRun.Command(c), commandAfterDash(2, 2, "the type", "the scope"))
+}
 
-		DisableFlagsInUseLine: true,
-		Example:               "  brokerctl --agent builder-1 token run test_run ci --wait 1h -- make test",
-		Args:                  commandAfterDash(2, 2, "the type", "the scope"),
-		ValidArgsFunction:     words.CompleteTokens(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.runHolding(c, cmd, args[2:], func() (*hold, error) { return o.token(c, cmd, args[0], args[1]) })
-		},
-	}
-	o.AddFlags(cmd)
-	return cmd
+var tokenRun = command.Procedure[*pb.AcquireTokenRequest]{
+	Page: command.Page{
+		Use:     "run TYPE SCOPE [flags] -- COMMAND [ARGUMENT...]",
+		Short:   "Run a command while holding a token",
+		Long:    tokenRunLong,
+		Example: "  brokerctl --agent builder-1 token run test_run ci --wait 1h -- make test",
+	},
+	Args:    words.OneToken,
+	Options: runOptions,
+	Run: func(g *command.Given, q *pb.AcquireTokenRequest) error {
+		q.Holder = newHolder()
+		return runHolding(g, func() (*hold, error) { return token(g, q) })
+	},
 }
 
 // token takes the token.
-func (o *RunOptions) token(c *command.Caller, cmd *cobra.Command, kind, scope string) (*hold, error) {
-	broker, err := c.Connect(cmd.Context(), c.RetryNotice(cmd))
+func token(g *command.Given, q *pb.AcquireTokenRequest) (*hold, error) {
+	broker, err := g.Connect(g.Cmd.Context(), g.RetryNotice(g.Cmd))
 	if err != nil {
 		return nil, err
 	}
-	defer c.Progress(o.Wait, "the token")()
-	h := &hold{what: "the token " + turn.TokenName(kind, scope)}
-	request := &pb.AcquireTokenRequest{
-		Type: kind, Scope: scope, Wait: command.Duration(o.Wait), MaxHold: command.Duration(o.MaxHold), Holder: newHolder(),
-		Reason: o.Reason,
-	}
-	if h.Hold, err = broker.HoldToken(cmd.Context(), request, keeping(c, cmd, h.what)); err != nil {
-		return nil, notTaken(c, nil, err)
+	defer g.Progress(g.Duration("wait"), "the token")()
+	h := &hold{what: "the token " + turn.TokenName(q.GetType(), q.GetScope())}
+	if h.Hold, err = broker.HoldToken(g.Cmd.Context(), q, keeping(g.Caller, g.Cmd, h.what)); err != nil {
+		return nil, notTaken(g.Caller, nil, err)
 	}
 	h.env = [][2]string{
-		{"BROKERD_FENCE", strconv.FormatInt(h.Fence(), 10)}, {turn.HolderVariable, request.GetHolder()},
-		{"BROKERD_TOKEN_TYPE", kind}, {"BROKERD_TOKEN_SCOPE", scope},
+		{"BROKERD_FENCE", strconv.FormatInt(h.Fence(), 10)}, {turn.HolderVariable, q.GetHolder()},
+		{"BROKERD_TOKEN_TYPE", q.GetType()}, {"BROKERD_TOKEN_SCOPE", q.GetScope()},
 	}
 	return h, nil
 }

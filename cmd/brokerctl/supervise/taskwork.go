@@ -10,6 +10,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // longestResult is how many bytes of a command's standard output are kept as the result of a task.
@@ -31,68 +32,55 @@ BROKERD_TASK_ID, BROKERD_TASK_TITLE, BROKERD_ATTEMPT and BROKERD_MAX_ATTEMPTS.
 
 Signals, lost claims and exit codes are as for brokerctl work.`
 
-// taskWorkOptions are the options of task work.
-type taskWorkOptions struct {
-	workerOptions
-	labels []string
-	resume bool
-	result bool
-}
-
 // NewTaskWorkCommand returns the command brokerctl task work.
 func NewTaskWorkCommand(c *command.Caller) *cobra.Command {
-	o := &taskWorkOptions{}
-	cmd := &cobra.Command{
+	return commandOnly(taskWork.Command(c), needsCommand)
+}
+
+var taskWork = command.Procedure[*pb.ClaimTaskRequest]{
+	Page: command.Page{
 		Use:   "work [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command for each task",
 		Long:  taskWorkLong,
-
-		DisableFlagsInUseLine: true,
 		Example: `  brokerctl --agent builder-1 task work -- ./build.sh
   brokerctl --agent builder-1 task work --wait 10m --result -- make test`,
-		Args: commandOnly,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
-	}
-	o.AddFlags(cmd, "task")
-	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "only tasks with this label; repeatable")
-	cmd.Flags().BoolVar(&o.resume, "resume", false,
-		"begin with the tasks that the agent already holds; only if it has no other worker")
-	cmd.Flags().BoolVar(&o.result, "result", false,
-		"store the end of the command's standard output as the task's result, up to 32 KiB")
-	return cmd
-}
-
-func (o *taskWorkOptions) run(c *command.Caller, cmd *cobra.Command, args []string) error {
-	labels, err := command.ParseLabels(o.labels)
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	w, err := o.worker(ctx, c, cmd, args, stop)
-	if err != nil {
-		return err
-	}
-	w.idle()
-	defer w.busy()
-	err = w.broker.WorkTasks(ctx, client.TaskOptions{
-		Labels: labels, Concurrency: o.concurrency, Resume: o.resume,
-		DrainTimeout: longestClaim, // the second signal bounds the time that a command takes to end
-		OnLost:       func(claim *client.TaskClaim, err error) { w.lost(taskJob(claim), err) },
-	}, func(ctx context.Context, claim *client.TaskClaim) error {
-		j := taskJob(claim)
-		output := &tail{to: io.Discard, limit: longestResult}
-		if o.result {
-			j.output = output
+	},
+	Options: append([]command.Option{
+		{Field: "labels", Name: "label", Usage: "only tasks with this label; repeatable"},
+		{Name: "resume", Type: "bool",
+			Usage: "begin with the tasks that the agent already holds; only if it has no other worker"},
+		{Name: "result", Type: "bool",
+			Usage: "store the end of the command's standard output as the task's result, up to 32 KiB"},
+	}, workerOptions("task")...),
+	Apart: workerApart,
+	Run: func(g *command.Given, q *pb.ClaimTaskRequest) error {
+		ctx, stop := context.WithCancel(g.Cmd.Context())
+		defer stop()
+		w, err := newWorker(g, ctx, stop)
+		if err != nil {
+			return err
 		}
-		err := w.handle(ctx, j)
-		claim.Result = output.String()
-		return err
-	})
-	if err != nil {
-		return ownFailure(c, "work", err)
-	}
-	return w.outcome()
+		w.idle()
+		defer w.busy()
+		err = w.broker.WorkTasks(ctx, client.TaskOptions{
+			Labels: q.GetLabels(), Concurrency: w.concurrency, Resume: g.On("resume"),
+			DrainTimeout: longestClaim, // the second signal bounds the time that a command takes to end
+			OnLost:       func(claim *client.TaskClaim, err error) { w.lost(taskJob(claim), err) },
+		}, func(ctx context.Context, claim *client.TaskClaim) error {
+			j := taskJob(claim)
+			output := &tail{to: io.Discard, limit: longestResult}
+			if g.On("result") {
+				j.output = output
+			}
+			err := w.handle(ctx, j)
+			claim.Result = output.String()
+			return err
+		})
+		if err != nil {
+			return ownFailure(g.Caller, "work", err)
+		}
+		return w.outcome()
+	},
 }
 
 // taskJob is the job of a claimed task.

@@ -1,8 +1,10 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,26 +13,11 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/mail"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // longestClaim is the longest that the broker extends a claim.
 const longestClaim = 12 * time.Hour
-
-// workOptions are the options of work.
-type workOptions struct {
-	mail.TakeOptions
-	workerOptions
-	claimFor time.Duration
-}
-
-// AddFlags adds the options.
-func (o *workOptions) AddFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	o.TakeOptions.AddFlags(f)
-	o.workerOptions.AddFlags(cmd, "message")
-	f.StringVar(&o.Consumer, "consumer", "", "name of this worker; restarted with it, the worker resumes its open claims (default: random)")
-	command.DurationVar(f, &o.claimFor, "for", time.Minute, "how long a claim lasts after its worker crashes")
-}
 
 const workLong = `Claim messages one by one and run a command for each. The command reads the
 message as JSON from standard input; work extends the claim while it runs. The
@@ -58,51 +45,46 @@ stopped it, and 6 if its claim was lost; 4: no message came within --wait; 125 t
 
 // NewWorkCommand returns the command brokerctl work.
 func NewWorkCommand(c *command.Caller) *cobra.Command {
-	o := &workOptions{}
-	cmd := &cobra.Command{
+	return commandOnly(work.Command(c), needsCommand)
+}
+
+var work = command.Procedure[*pb.ClaimMessagesRequest]{
+	Page: command.Page{
 		Use:   "work [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command for each message",
 		Long:  workLong,
-
-		DisableFlagsInUseLine: true,
 		Example: `  brokerctl --agent builder-1 work -- ./handle.sh
   brokerctl --agent builder-1 work --role builder --concurrency 4 -- make test
   brokerctl --agent builder-1 work --once --wait 1m -- sh -c 'jq -r .body'`,
-		Args: commandOnly,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
-	}
-	o.AddFlags(cmd)
-	return cmd
-}
-
-// run works until a signal or an option ends it, and returns an error that carries the exit code.
-func (o *workOptions) run(c *command.Caller, cmd *cobra.Command, args []string) error {
-	lowest, err := command.ParsePriority("lowest-priority", o.LowestPriority)
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	w, err := o.worker(ctx, c, cmd, args, stop)
-	if err != nil {
-		return err
-	}
-	consumer := o.Consumer
-	if consumer == "" {
-		consumer = "work-" + uuid.NewString()
-	}
-	w.idle()
-	defer w.busy()
-	err = w.broker.Work(ctx, client.WorkOptions{
-		Consumer: consumer, Mailboxes: o.From(), Types: o.Types, LowestPriority: int(lowest),
-		Concurrency: o.concurrency, ClaimFor: o.claimFor, MaxTotal: longestClaim,
-		DrainTimeout: longestClaim, // the second signal bounds the time that a command takes to end
-		OnLost:       func(claim *client.Claim, err error) { w.lost(messageJob(claim), err) },
-	}, func(ctx context.Context, claim *client.Claim) error { return w.handle(ctx, messageJob(claim)) })
-	if err != nil {
-		return ownFailure(c, "work", err)
-	}
-	return w.outcome()
+	},
+	Options: slices.Concat(mail.Taking, workerOptions("message"), []command.Option{
+		{Field: "consumer", Kind: command.Kind{Name: "NAME"},
+			Usage: "name of this worker; restarted with it, the worker resumes its open claims (default: random)"},
+		{Name: "for", Type: "duration", Value: "1m", Usage: "how long a claim lasts after its worker crashes"},
+	}),
+	Apart: workerApart,
+	Run: func(g *command.Given, q *pb.ClaimMessagesRequest) error {
+		mail.AddQueue(g, q)
+		ctx, stop := context.WithCancel(g.Cmd.Context())
+		defer stop()
+		w, err := newWorker(g, ctx, stop)
+		if err != nil {
+			return err
+		}
+		w.idle()
+		defer w.busy()
+		err = w.broker.Work(ctx, client.WorkOptions{
+			Consumer: cmp.Or(q.GetConsumer(), "work-"+uuid.NewString()), Mailboxes: q.GetMailboxes(), Types: q.GetTypes(),
+			LowestPriority: int(q.GetLowestPriority()), Concurrency: w.concurrency, ClaimFor: g.Duration("for"),
+			MaxTotal:     longestClaim,
+			DrainTimeout: longestClaim, // the second signal bounds the time that a command takes to end
+			OnLost:       func(claim *client.Claim, err error) { w.lost(messageJob(claim), err) },
+		}, func(ctx context.Context, claim *client.Claim) error { return w.handle(ctx, messageJob(claim)) })
+		if err != nil {
+			return ownFailure(g.Caller, "work", err)
+		}
+		return w.outcome()
+	},
 }
 
 // messageJob is the job of a claimed message.

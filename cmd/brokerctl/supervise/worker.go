@@ -29,67 +29,68 @@ const (
 	commandRelease = 75 // EX_TEMPFAIL: not now, or not by this agent
 )
 
-// workerOptions are the options that work and task work share.
-type workerOptions struct {
-	once        bool
-	limit       int
-	concurrency int
-	timeout     time.Duration
-	wait        time.Duration
+// workerOptions are the options that work and task work share. noun is what the worker takes, such as "message".
+func workerOptions(noun string) []command.Option {
+	return []command.Option{
+		{Name: "once", Type: "bool", Usage: "end after one " + noun + ", with the command's exit code"},
+		{Name: "limit", Type: "int", Usage: "end after this many " + noun + "s; 0: no limit"},
+		{Name: "concurrency", Type: "int", Value: "1", Usage: "commands that run at the same time, 1 to 1000"},
+		{Name: "timeout", Type: "duration", Usage: "stop a command that runs longer, as a failed attempt (default: none)"},
+		{Name: "wait", Type: "duration", Usage: "end when no " + noun + " came for this long (default: never)"},
+	}
 }
 
-// AddFlags adds the options. noun is what the worker takes, such as "message".
-func (o *workerOptions) AddFlags(cmd *cobra.Command, noun string) {
-	f := cmd.Flags()
-	f.BoolVar(&o.once, "once", false, "end after one "+noun+", with the command's exit code")
-	f.IntVar(&o.limit, "limit", 0, "end after this many "+noun+"s; 0: no limit")
-	f.IntVar(&o.concurrency, "concurrency", 1, "commands that run at the same time, 1 to 1000")
-	command.DurationVar(f, &o.timeout, "timeout", 0, "stop a command that runs longer, as a failed attempt (default: none)")
-	command.DurationVar(f, &o.wait, "wait", 0, "end when no "+noun+" came for this long (default: never)")
-	f.SetInterspersed(false) // the flags after the command's name belong to the command
-	cmd.MarkFlagsMutuallyExclusive("once", "limit")
+// workerApart are those of them that exclude each other.
+var workerApart = [][]string{{"once", "limit"}}
+
+// commandOnly makes a command of one whose arguments are the command that it runs, as rule says.
+func commandOnly(cmd *cobra.Command, rule cobra.PositionalArgs) *cobra.Command {
+	cmd.ValidArgsFunction = command.CompleteFiles
+	cmd.Flags().SetInterspersed(false) // the flags after the command's name belong to the command
+	return running(cmd, rule)
 }
 
-// commandOnly wants a command.
-func commandOnly(cmd *cobra.Command, args []string) error {
+func needsCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return problem.Usagef("the command is missing: %s", cmd.UseLine())
 	}
 	return nil
 }
 
-// worker returns the worker that the options describe. stop ends it.
-func (o *workerOptions) worker(
-	ctx context.Context, c *command.Caller, cmd *cobra.Command, args []string, stop context.CancelFunc,
-) (*worker, error) {
-	if o.concurrency < 1 || o.concurrency > 1000 {
-		return nil, problem.Usagef("--concurrency %d: 1 to 1000 is allowed", o.concurrency)
-	}
-	if o.limit < 0 {
-		return nil, problem.Usagef("--limit must not be negative")
-	}
-	path, err := c.Env.LookPath(args[0])
-	if err != nil {
-		return nil, startFailure("work", err)
-	}
-	broker, err := c.Connect(cmd.Context(), c.RetryNotice(cmd))
-	if err != nil {
-		return nil, ownFailure(c, "work", err)
-	}
+// newWorker returns the worker that the options describe. stop ends it.
+func newWorker(g *command.Given, ctx context.Context, stop context.CancelFunc) (*worker, error) {
+	c, cmd := g.Caller, g.Cmd
 	w := &worker{
-		workerOptions: *o, broker: broker, from: c.Env, env: surroundings(c, ctx, broker), path: path, args: args,
-		interrupted: cmd.Context(), hurry: c.Hurry, stop: stop,
+		once: g.On("once"), limit: g.Int("limit"), concurrency: g.Int("concurrency"), timeout: g.Duration("timeout"),
+		wait: g.Duration("wait"), from: c.Env, args: g.Args, interrupted: cmd.Context(), hurry: c.Hurry, stop: stop,
 		stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 	}
-	if o.once {
+	switch {
+	case w.concurrency < 1 || w.concurrency > 1000:
+		return nil, problem.Usagef("--concurrency %d: 1 to 1000 is allowed", w.concurrency)
+	case w.limit < 0:
+		return nil, problem.Usagef("--limit must not be negative")
+	case w.once:
 		w.limit = 1
 	}
+	var err error
+	if w.path, err = c.Env.LookPath(g.Args[0]); err != nil {
+		return nil, startFailure("work", err)
+	}
+	if w.broker, err = c.Connect(cmd.Context(), c.RetryNotice(cmd)); err != nil {
+		return nil, ownFailure(c, "work", err)
+	}
+	w.env = surroundings(c, ctx, w.broker)
 	return w, nil
 }
 
 // worker runs a command for every job. Its handle is called concurrently.
 type worker struct {
-	workerOptions
+	once        bool
+	limit       int // of jobs; 0: none
+	concurrency int
+	timeout     time.Duration // of a command; 0: none
+	wait        time.Duration // for a job; 0: without an end
 	broker      *client.Client
 	from        setting.Environment
 	env         [][2]string // for every command
@@ -130,7 +131,8 @@ func (w *worker) handle(ctx context.Context, j job) error {
 	}
 	var input bytes.Buffer
 	p := &process{
-		path: w.path, args: w.args, env: forCommand(w.from, w.broker, append(slices.Clip(w.env), j.env...)), dir: w.from.ChildDir(),
+		path: w.path, args: w.args, env: forCommand(w.from, w.broker, append(slices.Clip(w.env), j.env...)),
+		dir:   w.from.ChildDir(),
 		stdin: &input, stdout: w.stdout, stderr: w.stderr, keepErrors: true,
 		timeout: w.timeout, grace: KillAfter, interrupted: w.interrupted, hurry: w.hurry,
 	}

@@ -11,10 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/cmd/brokerctl/internal/problem"
-	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
@@ -71,74 +69,6 @@ func ParseDuration(s string) (time.Duration, error) {
 
 func noDuration(s string) error {
 	return fmt.Errorf("%q is not a duration such as 90s, 10m, 1h30m or 2d", s)
-}
-
-// TimeRange is a span of time that a command reads.
-type TimeRange struct{ Since, until string }
-
-// AddFlags adds the options. what says what happened in that time, such as "messages sent".
-func (o *TimeRange) AddFlags(f *pflag.FlagSet, what string) {
-	f.StringVar(&o.Since, "since", o.Since, "only "+what+" since this time: 2h or 1d (ago), or RFC 3339")
-	f.StringVar(&o.until, "until", "", "only "+what+" before this time")
-}
-
-// Parse returns the API's form.
-func (o *TimeRange) Parse(c *Caller) (since, until *timestamppb.Timestamp, err error) {
-	if since, err = c.ParseTime("since", o.Since, -1); err != nil {
-		return nil, nil, err
-	}
-	until, err = c.ParseTime("until", o.until, -1)
-	return since, until, err
-}
-
-// ContentOptions are the parts that messages and decisions share.
-type ContentOptions struct {
-	Body, Payload string
-	Priority      string
-	Files         []string
-	Artifacts     []string
-
-	PayloadText string // the payload as it was read, with the white space around it
-}
-
-// AddFlags adds the options.
-func (o *ContentOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.Body, "body", "", "the text; @FILE reads a file, - standard input")
-	f.StringVar(&o.Payload, "payload", "", "any JSON; @FILE reads a file, - standard input")
-	f.StringArrayVar(&o.Files, "file", nil, "a file it is about; repeatable")
-	f.StringArrayVar(&o.Artifacts, "artifact", nil, "an artifact it is about; repeatable")
-}
-
-// Message returns a message with what the options say.
-func (o *ContentOptions) Message(c *Caller, cmd *cobra.Command) (*pb.Message, error) {
-	if o.Body == "-" && o.Payload == "-" {
-		return nil, problem.Usagef("--body and --payload cannot both be standard input")
-	}
-	m := &pb.Message{Artifacts: o.Artifacts}
-	var err error
-	if m.Body, err = c.Text(cmd, "body", o.Body); err != nil {
-		return nil, err
-	}
-	if o.PayloadText, err = c.RawJSON(cmd, "payload", o.Payload); err != nil {
-		return nil, err
-	}
-	m.Payload = strings.TrimSpace(o.PayloadText)
-	if m.Priority, err = ParsePriority("priority", o.Priority); err != nil {
-		return nil, err
-	}
-	for _, s := range o.Files {
-		f, err := ParseFile(s)
-		if err != nil {
-			return nil, err
-		}
-		m.Files = append(m.Files, f)
-	}
-	return m, nil
-}
-
-// AddPriority adds the option of a message.
-func (o *ContentOptions) AddPriority(f *pflag.FlagSet) {
-	f.StringVar(&o.Priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
 }
 
 // MissingFlag is the error of a flag that must be given, with what it is for.

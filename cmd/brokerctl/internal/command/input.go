@@ -171,13 +171,9 @@ func RefuseEmptyArguments(cmd *cobra.Command) {
 
 // ArgumentWords returns the words for the arguments in the usage of a command, those after -- left out.
 func ArgumentWords(cmd *cobra.Command) []string {
-	var words []string
-	for _, word := range strings.Fields(cmd.Use)[1:] {
-		if strings.HasPrefix(word, "-") || word == "[flags]" {
-			break
-		}
-		word, _, _ = strings.Cut(strings.Trim(word, "[]."), "[")
-		words = append(words, word)
+	words := argumentsOf(cmd.Use)
+	for i, word := range words {
+		words[i], _, _ = strings.Cut(strings.Trim(word, "[]."), "[")
 	}
 	return words
 }

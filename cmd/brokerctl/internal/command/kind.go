@@ -1,6 +1,7 @@
 package command
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +37,11 @@ var (
 	RequestID = Option{Field: "request_id", Kind: Kind{Name: "UUID"}, Usage: "makes retries idempotent for 1h"}
 	Oldest    = Option{Field: "oldest_first", Name: "oldest", Usage: "oldest first"}
 )
+
+// Limit is the option of a list for its length; value is the default.
+func Limit(value int) Option {
+	return Option{Name: "limit", Type: "int", Value: strconv.Itoa(value), Usage: "list at most this many; 0: all"}
+}
 
 // Since is the option of a list for its earliest time. what says what happened then, such as "messages sent".
 func Since(field, value, what string) Option {

@@ -80,51 +80,38 @@ type Waiting[A proto.Message] struct {
 
 // Command makes the command of one run.
 func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
-	q := newMessage[Q]()
 	options := s.Options
 	if s.Wait != nil {
 		options = append(slices.Clip(options), Option{Name: "wait", Type: "duration", Usage: s.Wait.Usage})
 	}
-	cmd, bound := c.declare(s.Page, q, s.Args, options)
-	describedAt(cmd, s.FlagsOf)
-	c.BindLater(cmd, func() {
-		bound.options(c, cmd)
-		for _, names := range s.Apart {
-			cmd.MarkFlagsMutuallyExclusive(names...)
-		}
-		if s.OneOf != nil {
-			cmd.MarkFlagsOneRequired(s.OneOf...)
-		}
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		g := &Given{Caller: c, Cmd: cmd, Args: args}
-		if err := bound.fill(g); err != nil {
+	return Procedure[Q]{
+		Page: s.Page, Args: s.Args, Options: options, Apart: s.Apart, OneOf: s.OneOf, FlagsOf: s.FlagsOf, Run: s.run,
+	}.Command(c)
+}
+
+func (s Spec[Q, A]) run(g *Given, q Q) error {
+	if s.Prepare != nil {
+		if err := s.Prepare(g, q); err != nil {
 			return err
 		}
-		if s.Prepare != nil {
-			if err := s.Prepare(g, q); err != nil {
-				return err
-			}
-		}
-		broker, err := s.connect(g)
-		if err != nil {
-			return err
-		}
-		if s.Wait != nil && g.Duration("wait") > 0 {
-			return s.Await(g, broker, q, args[0], g.Duration("wait"))
-		}
-		a, err := s.Call(g, broker, q)
-		if err != nil {
-			return err
-		}
-		if s.After != nil {
-			if done, err := s.After(g, broker, q, a); done || err != nil {
-				return err
-			}
-		}
-		return s.Show(g, q, a)
 	}
-	return cmd
+	broker, err := s.connect(g)
+	if err != nil {
+		return err
+	}
+	if s.Wait != nil && g.Duration("wait") > 0 {
+		return s.Await(g, broker, q, g.Args[0], g.Duration("wait"))
+	}
+	a, err := s.Call(g, broker, q)
+	if err != nil {
+		return err
+	}
+	if s.After != nil {
+		if done, err := s.After(g, broker, q, a); done || err != nil {
+			return err
+		}
+	}
+	return s.Show(g, q, a)
 }
 
 func (s Spec[Q, A]) connect(g *Given) (*client.Client, error) {
@@ -173,6 +160,45 @@ func (s Spec[Q, A]) AwaitMade(g *Given, broker *client.Client, id string) (done 
 	return true, s.Await(g, broker, q, id, wait)
 }
 
+// A Procedure is a command that makes more than one call, or none. Its arguments and options set the fields of a request,
+// which is the empty message if there are none.
+type Procedure[Q proto.Message] struct {
+	Page
+	Args    []Arg
+	Options []Option
+	Apart   [][]string // options that exclude each other
+	OneOf   []string   // options of which at least one must be given
+	FlagsOf string     // the command whose page describes the options; "": its own
+
+	Run func(g *Given, q Q) error
+}
+
+// Command makes the command of one run.
+func (p Procedure[Q]) Command(c *Caller) *cobra.Command {
+	q := newMessage[Q]()
+	cmd, bound := c.declare(p.Page, q, p.Args, p.Options)
+	if p.FlagsOf != "" {
+		cmd.Annotations = map[string]string{FlagsOf: p.FlagsOf}
+	}
+	c.BindLater(cmd, func() {
+		bound.options(c, cmd)
+		for _, names := range p.Apart {
+			cmd.MarkFlagsMutuallyExclusive(names...)
+		}
+		if p.OneOf != nil {
+			cmd.MarkFlagsOneRequired(p.OneOf...)
+		}
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		g := &Given{Caller: c, Cmd: cmd, Args: args}
+		if err := bound.fill(g); err != nil {
+			return err
+		}
+		return p.Run(g, q)
+	}
+	return cmd
+}
+
 // A Listing is a command that lists all pages of one kind of item.
 type Listing[Q, A, I proto.Message] struct {
 	Page
@@ -192,46 +218,35 @@ type Listing[Q, A, I proto.Message] struct {
 
 // Command makes the command of one run.
 func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
-	q := newMessage[Q]()
-	limit := l.Limit
-	cmd, bound := c.declare(l.Page, q, l.Args, l.Options)
-	describedAt(cmd, l.FlagsOf)
-	c.BindLater(cmd, func() {
-		bound.options(c, cmd)
-		LimitVar(cmd.Flags(), &limit, l.Limit)
-		for _, names := range l.Apart {
-			cmd.MarkFlagsMutuallyExclusive(names...)
-		}
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		g := &Given{Caller: c, Cmd: cmd, Args: args}
-		if err := bound.fill(g); err != nil {
+	return Procedure[Q]{
+		Page: l.Page, Args: l.Args, Options: append(slices.Clip(l.Options), Limit(l.Limit)), Apart: l.Apart,
+		FlagsOf: l.FlagsOf, Run: l.run,
+	}.Command(c)
+}
+
+func (l Listing[Q, A, I]) run(g *Given, q Q) error {
+	if l.Prepare != nil {
+		if err := l.Prepare(g, q); err != nil {
 			return err
 		}
-		if l.Prepare != nil {
-			if err := l.Prepare(g, q); err != nil {
-				return err
-			}
-		}
-		broker, err := c.Connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if l.Instead != nil {
-			if done, err := l.Instead(g, broker, q); done || err != nil {
-				return err
-			}
-		}
-		items, err := l.All(g, broker, q, limit)
-		switch {
-		case err != nil:
-			return err
-		case l.Show != nil:
-			return l.Show(g, items)
-		}
-		return output.List(&c.Output, cmd, items, l.View(g))
 	}
-	return cmd
+	broker, err := g.Connect(g.Cmd.Context())
+	if err != nil {
+		return err
+	}
+	if l.Instead != nil {
+		if done, err := l.Instead(g, broker, q); done || err != nil {
+			return err
+		}
+	}
+	items, err := l.All(g, broker, q, g.Int("limit"))
+	switch {
+	case err != nil:
+		return err
+	case l.Show != nil:
+		return l.Show(g, items)
+	}
+	return output.List(&g.Output, g.Cmd, items, l.View(g))
 }
 
 // All reads the pages of up to limit items, or with limit 0 of all.
@@ -305,16 +320,13 @@ func (a Arg) kind(before []string) Kind {
 	return a.Kind
 }
 
-// describedAt notes the command whose page describes the options of another one.
-func describedAt(cmd *cobra.Command, page string) {
-	if page != "" {
-		cmd.Annotations = map[string]string{FlagsOf: page}
-	}
-}
-
-// argumentsOf returns the words for arguments in the usage of a command.
+// argumentsOf returns the words for arguments in the usage of a command, those after flags left out.
 func argumentsOf(use string) []string {
-	return slices.DeleteFunc(strings.Fields(use)[1:], func(word string) bool { return word[0] == '-' })
+	words := strings.Fields(use)[1:]
+	if i := slices.IndexFunc(words, func(word string) bool { return word[0] == '-' || word == "[flags]" }); i >= 0 {
+		words = words[:i]
+	}
+	return words
 }
 
 // options adds the flags.

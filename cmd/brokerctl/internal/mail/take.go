@@ -3,32 +3,26 @@ package mail
 import (
 	"strings"
 
-	"github.com/spf13/pflag"
+	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/words"
+	pb "brokerd/gen/brokerd/v1"
 )
 
-// TakeOptions say what to take; claim and work share them.
-type TakeOptions struct {
-	Consumer       string
-	mailboxes      []string
-	role           string
-	Types          []string
-	LowestPriority string
+// Taking are the options of a claim that say what to take; claim and work share them.
+var Taking = []command.Option{
+	{Field: "mailboxes", Name: "mailbox", Comma: true, Kind: words.Mailbox,
+		Usage: "only from this mailbox: the agent's name, role:NAME or channel:NAME; repeatable " +
+			"(default: all that the agent may take from)"},
+	{Name: "role", Type: "string", Kind: words.Role, Usage: "only from this role's queue; the same as --mailbox role:NAME"},
+	{Field: "types", Name: "type", Comma: true, Kind: words.MessageType, Usage: "only this type; repeatable"},
+	{Field: "lowest_priority", Kind: command.Priority, Usage: "only this priority or a higher one"},
 }
 
-// AddFlags adds the options.
-func (o *TakeOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.mailboxes, "mailbox", nil, "only from this mailbox: the agent's name, role:NAME or channel:NAME; repeatable (default: all that the agent may take from)")
-	f.StringVar(&o.role, "role", "", "only from this role's queue; the same as --mailbox role:NAME")
-	f.StringSliceVar(&o.Types, "type", nil, "only this type; repeatable")
-	f.StringVar(&o.LowestPriority, "lowest-priority", "", "only this priority or a higher one")
-}
-
-// From returns the mailboxes to take from; none = all.
-func (o *TakeOptions) From() []string {
-	if o.role == "" {
-		return o.mailboxes
+// AddQueue adds the queue of the option --role to the mailboxes.
+func AddQueue(g *command.Given, q *pb.ClaimMessagesRequest) {
+	if role := g.Text("role"); role != "" {
+		q.Mailboxes = append(q.Mailboxes, "role:"+role)
 	}
-	return append(o.mailboxes[:len(o.mailboxes):len(o.mailboxes)], "role:"+o.role)
 }
 
 // IsQueue reports whether a mailbox is the queue of a role or channel.

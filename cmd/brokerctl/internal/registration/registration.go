@@ -3,59 +3,39 @@ package registration
 import (
 	"time"
 
-	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // ShellLease is how long an agent that only has a shell is believed alive: it forgets nothing by thinking.
 const ShellLease = 24 * time.Hour
 
-// Options are the options of agent register.
-type Options struct {
-	displayName  string
-	description  string
-	role         string
-	capabilities []string
-	instance     string
-	worktree     string
-	Labels       []string
-	lease        time.Duration
-	replace      bool
-	RequestID    string
+// Options are the options of agent register; lease is what it is unless it is given.
+func Options(lease time.Duration) []command.Option {
+	name, folder := command.Kind{Name: "NAME"}, command.Kind{Name: "FOLDER", Complete: cobra.ShellCompDirectiveFilterDirs}
+	return []command.Option{
+		{Field: "display_name", Kind: name, Usage: "name for people"},
+		{Field: "description", Usage: "what the agent is for"},
+		{Field: "role", Kind: words.Role, Usage: "role, such as builder (default: the one in .brokerd.yaml)"},
+		{Field: "capabilities", Name: "capability", Kind: name, Usage: "a capability; repeatable"},
+		{Field: "instance", Kind: name, Usage: "instance of the role"},
+		{Field: "worktree", Kind: folder, Usage: "the agent's working folder"},
+		{Field: "labels", Name: "label", Usage: "a label; repeatable"},
+		{Field: "lease", Value: prompt.Duration(lease), Zero: true,
+			Usage: "how long the agent may be silent before the broker considers it failed, 1s to 7d"},
+		{Field: "replace", Usage: "forget what an earlier registration says, such as its capabilities and labels"},
+	}
 }
 
-// AddFlags adds the options; lease is what it is unless it is given.
-func (o *Options) AddFlags(f *pflag.FlagSet, lease time.Duration) {
-	f.StringVar(&o.displayName, "display-name", "", "name for people")
-	f.StringVar(&o.description, "description", "", "what the agent is for")
-	f.StringVar(&o.role, "role", "", "role, such as builder (default: the one in .brokerd.yaml)")
-	f.StringArrayVar(&o.capabilities, "capability", nil, "a capability; repeatable")
-	f.StringVar(&o.instance, "instance", "", "instance of the role")
-	f.StringVar(&o.worktree, "worktree", "", "the agent's working folder")
-	f.StringArrayVar(&o.Labels, "label", nil, "a label; repeatable")
-	command.DurationVar(f, &o.lease, "lease", lease, "how long the agent may be silent before the broker considers it failed, 1s to 7d")
-	f.BoolVar(&o.replace, "replace", false, "forget what an earlier registration says, such as its capabilities and labels")
-}
-
-// RequestOf is request for an agent that the configFile may describe.
-func (o *Options) RequestOf(c *command.Caller, agent string, labels map[string]string) *pb.RegisterAgentRequest {
-	request := o.Request(labels)
+// AsDescribed adds to a registration what the configFile says of the agent.
+func AsDescribed(c *command.Caller, q *pb.RegisterAgentRequest, agent string) {
 	if agent == c.Found.Agent.Value {
 		agent = c.Found.BaseOf()
 	}
-	setting.AsDescribed(request, c.Found.Content.Agents[agent])
-	return request
-}
-
-// Request is the registration that the options describe.
-func (o *Options) Request(labels map[string]string) *pb.RegisterAgentRequest {
-	return &pb.RegisterAgentRequest{
-		RequestId: o.RequestID, DisplayName: o.displayName, Description: o.description, Role: o.role,
-		Capabilities: o.capabilities, Instance: o.instance, Worktree: o.worktree, Labels: labels, Lease: durationpb.New(o.lease),
-		Replace: o.replace,
-	}
+	setting.AsDescribed(q, c.Found.Content.Agents[agent])
 }

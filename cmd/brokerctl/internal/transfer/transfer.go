@@ -153,8 +153,9 @@ const (
 
 // PayloadArtifact uploads a payload that is larger than the session permits, and puts a reference to
 // it in its place: into the payload and among the message's artifacts.
-func PayloadArtifact(c *command.Caller, cmd *cobra.Command, broker *client.Client, m *pb.Message, o command.ContentOptions) error {
-	source := o.Payload
+// asRead is the payload with the white space around it, and --payload says where it was read.
+func PayloadArtifact(g *command.Given, broker *client.Client, m *pb.Message, asRead string) error {
+	c, cmd, source := g.Caller, g.Cmd, g.Text("payload")
 	fromFile := source == "-" || strings.HasPrefix(source, "@") && !strings.HasPrefix(source, "@@")
 	if !fromFile || m.GetPayload() == "" {
 		return nil
@@ -169,8 +170,8 @@ func PayloadArtifact(c *command.Caller, cmd *cobra.Command, broker *client.Clien
 	}
 	h := &pb.ArtifactHeader{Name: payloadName(source), MediaType: "application/json", TaskId: m.GetTaskId(), Description: "payload of a message"}
 	p := NewProgress(c, cmd, "sent")
-	total := int64(len(o.PayloadText))
-	stored, err := broker.UploadArtifact(cmd.Context(), h, strings.NewReader(o.PayloadText), func(sent int64) { p.Show(sent, total) })
+	total := int64(len(asRead))
+	stored, err := broker.UploadArtifact(cmd.Context(), h, strings.NewReader(asRead), func(sent int64) { p.Show(sent, total) })
 	p.End()
 	if err != nil {
 		return err

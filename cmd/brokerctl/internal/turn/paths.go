@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 
-	"github.com/spf13/cobra"
-
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -52,14 +50,4 @@ func LockMode(shared bool) pb.LockMode {
 		return pb.LockMode_LOCK_MODE_SHARED
 	}
 	return pb.LockMode_LOCK_MODE_EXCLUSIVE
-}
-
-// LeastOne wants arguments of one kind.
-func LeastOne(name string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return problem.Usagef("%s is missing", name)
-		}
-		return nil
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -18,17 +16,10 @@ import (
 const HolderVariable = "BROKERD_HOLDER"
 
 // Options are what asking for locks and for a token have in common.
-type Options struct {
-	Wait    time.Duration
-	MaxHold time.Duration
-	Reason  string
-}
-
-// AddFlags adds the options.
-func (o *Options) AddFlags(f *pflag.FlagSet) {
-	command.DurationVar(f, &o.Wait, "wait", 0, "wait up to this long, 24h at most (default: do not wait)")
-	command.DurationVar(f, &o.MaxHold, "for", 0, "how long to hold it unless extended, 1s to 7d (default: 30m)")
-	f.StringVar(&o.Reason, "reason", "", "why, for agents that wait")
+var Options = []command.Option{
+	{Field: "wait", Usage: "wait up to this long, 24h at most (default: do not wait)"},
+	{Field: "max_hold", Name: "for", Usage: "how long to hold it unless extended, 1s to 7d (default: 30m)"},
+	{Field: "reason", Usage: "why, for agents that wait"},
 }
 
 // Acquired is the broker's answer to a request for locks or a token.

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/turn"
@@ -73,12 +71,10 @@ func TokenWords(kind string) command.WordList {
 	}
 }
 
-// CompleteTokens completes a token's type and scope.
-func CompleteTokens(c *command.Caller) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 1 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return c.Words(cmd, TokenWords(strings.Join(args, "")))
-	}
+// OneToken are the arguments that name a token.
+var OneToken = []command.Arg{
+	{Field: "type", Name: "the type", Kind: command.Kind{Words: TokenWords("")}},
+	{Field: "scope", Name: "the scope", After: func(before []string) command.Kind {
+		return command.Kind{Words: TokenWords(before[0])}
+	}},
 }
