@@ -2,6 +2,7 @@ package top
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // An action is a change that the user can make, after a confirmation.
@@ -83,11 +86,11 @@ func (m *Model) act() {
 	m.dialog = dialog{stage: choosing, number: m.dialogs, about: about, actions: actions}
 }
 
-// dialogKey handles a key while a dialog is open.
-func (m *Model) dialogKey(k tea.KeyPressMsg) tea.Cmd {
-	d, key := &m.dialog, k.String()
+// key handles a key while the dialog is open. do makes a command of a call.
+func (d *dialog) key(k tea.KeyPressMsg, do func(call) tea.Cmd) tea.Cmd {
+	key := k.String()
 	if key == "esc" {
-		m.dialog = dialog{}
+		*d = dialog{}
 		return nil
 	}
 	switch d.stage {
@@ -98,27 +101,26 @@ func (m *Model) dialogKey(k tea.KeyPressMsg) tea.Cmd {
 		case key == "down":
 			d.chosen = min(d.chosen+1, len(d.actions)-1)
 		case key == "enter":
-			return m.choose()
+			return d.choose(do)
 		case len(key) == 1 && "1" <= key && key <= "9" && int(key[0]-'1') < len(d.actions):
 			d.chosen = int(key[0] - '1')
-			return m.choose()
+			return d.choose(do)
 		}
 	case filling:
-		return m.fieldKey(k)
+		return d.fieldKey(k, do)
 	case confirming:
 		switch key {
 		case "y":
-			return m.perform()
+			return d.perform(do)
 		case "n":
-			m.dialog = dialog{}
+			*d = dialog{}
 		}
 	}
 	return nil
 }
 
 // choose begins the chosen action.
-func (m *Model) choose() tea.Cmd {
-	d := &m.dialog
+func (d *dialog) choose(do func(call) tea.Cmd) tea.Cmd {
 	d.values, d.field = values{}, 0
 	for _, f := range d.action().fields {
 		d.values[f.name] = f.value
@@ -130,12 +132,11 @@ func (m *Model) choose() tea.Cmd {
 		d.stage = filling
 		return nil
 	}
-	return m.filled()
+	return d.filled(do)
 }
 
 // fieldKey handles a key in a field.
-func (m *Model) fieldKey(k tea.KeyPressMsg) tea.Cmd {
-	d := &m.dialog
+func (d *dialog) fieldKey(k tea.KeyPressMsg, do func(call) tea.Cmd) tea.Cmd {
 	fields := d.action().fields
 	f := fields[d.field]
 	switch k.String() {
@@ -148,7 +149,7 @@ func (m *Model) fieldKey(k tea.KeyPressMsg) tea.Cmd {
 			d.field++
 			return nil
 		}
-		return m.filled()
+		return d.filled(do)
 	case "left", "right":
 		if n := len(f.options); n > 0 {
 			step := 1
@@ -181,8 +182,7 @@ func (d *dialog) paste(s string) {
 }
 
 // filled asks for the confirmation, after the count if the action has one.
-func (m *Model) filled() tea.Cmd {
-	d := &m.dialog
+func (d *dialog) filled(do func(call) tea.Cmd) tea.Cmd {
 	for i, f := range d.action().fields {
 		if f.required && d.values[f.name] == "" {
 			d.field, d.failure = i, f.name+" is required"
@@ -196,31 +196,29 @@ func (m *Model) filled() tea.Cmd {
 	}
 	d.stage, d.failure = counting, ""
 	number, v := d.number, d.values
-	return m.do(func(ctx context.Context, broker *client.Client) tea.Msg {
+	return do(func(ctx context.Context, broker *client.Client) tea.Msg {
 		said, counted, err := count(ctx, broker, v)
 		return countedMsg{number, said, counted, err}
 	})
 }
 
 // perform makes the calls of the chosen action.
-func (m *Model) perform() tea.Cmd {
-	d := &m.dialog
+func (d *dialog) perform(do func(call) tea.Cmd) tea.Cmd {
 	d.stage, d.failure = running, ""
 	number, v, run := d.number, d.values, d.action().run
-	return m.do(func(ctx context.Context, broker *client.Client) tea.Msg {
+	return do(func(ctx context.Context, broker *client.Client) tea.Msg {
 		said, err := run(ctx, broker, v)
 		return doneMsg{number, said, err}
 	})
 }
 
-// counted shows what the action would do.
-func (m *Model) counted(msg countedMsg) {
-	d := &m.dialog
+// counted shows what the action would do. explain returns the text of an error.
+func (d *dialog) counted(msg countedMsg, explain func(error) string) {
 	if d.stage != counting || d.number != msg.dialog {
 		return
 	}
 	if msg.err != nil {
-		m.failed(msg.err)
+		d.failed(explain(msg.err))
 		return
 	}
 	d.stage, d.text, d.values = confirming, msg.text, msg.values
@@ -232,23 +230,81 @@ func (m *Model) done(msg doneMsg) {
 	d := &m.dialog
 	switch open := d.stage == running && d.number == msg.dialog; {
 	case open && msg.err != nil:
-		m.failed(msg.err)
+		d.failed(m.options.Explain(msg.err))
 	case msg.err != nil: // the user has closed the dialog
 		m.notice = "failed: " + m.options.Explain(msg.err)
 	default:
 		if open {
-			m.dialog = dialog{}
+			*d = dialog{}
 		}
 		m.notice = msg.text
 		m.tabs[m.current].marked = nil
 	}
 }
 
-// failed returns to the fields, or to the menu, with the error.
-func (m *Model) failed(err error) {
-	d := &m.dialog
-	d.failure, d.stage = m.options.Explain(err), choosing
+// failed returns to the fields, or to the menu, and shows why the action failed.
+func (d *dialog) failed(why string) {
+	d.failure, d.stage = why, choosing
 	if len(d.values) > 0 {
 		d.stage = filling
 	}
+}
+
+// lines draws the dialog.
+func (d *dialog) lines(width int, paint theme) []string {
+	var lines []string
+	add := func(s string) { lines = append(lines, table.Wrap(prompt.OneLine(s), width)...) }
+	if d.stage == choosing {
+		lines = append(lines, paint.heading(table.Clip(d.about, width)))
+		for i, a := range d.actions {
+			line := table.Clip(fmt.Sprintf("%s%d %s", map[bool]string{true: "> ", false: "  "}[i == d.chosen], i+1,
+				prompt.OneLine(a.label)), width)
+			if i == d.chosen {
+				line = paint.chosen(line)
+			}
+			lines = append(lines, line)
+		}
+	} else {
+		add(d.action().effect)
+		for i, f := range d.action().fields {
+			lines = append(lines, d.fieldLine(f, i == d.field && d.stage == filling, width, paint))
+		}
+	}
+	switch d.stage {
+	case counting:
+		add("counting …")
+	case confirming:
+		if d.text != "" {
+			add(d.text)
+		}
+		lines = append(lines, paint.heading("Do it? y/n"))
+	case running:
+		add("running …")
+	}
+	if d.failure != "" {
+		for _, line := range table.Wrap(prompt.OneLine(d.failure), width) {
+			lines = append(lines, paint.bad(line))
+		}
+	}
+	return lines
+}
+
+// fieldLine draws a field. A long value shows its end.
+func (d *dialog) fieldLine(f field, current bool, width int, paint theme) string {
+	value := prompt.OneLine(d.values[f.name])
+	name := f.name + map[bool]string{true: " (required)"}[f.required] + ": "
+	if len(f.options) > 0 {
+		value = "◂ " + value + " ▸"
+	} else if current {
+		value += "▏"
+	}
+	free := max(width-2-table.Width(name), 8)
+	for r := []rune(value); table.Width(value) > free; value = string(r) {
+		r = r[1:]
+	}
+	line := table.Clip(map[bool]string{true: "> ", false: "  "}[current]+name+value, width)
+	if current {
+		return paint.heading(line)
+	}
+	return line
 }

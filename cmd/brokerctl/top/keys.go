@@ -35,7 +35,7 @@ func (m Model) key(k tea.KeyPressMsg) (Model, tea.Cmd) {
 		m.help = false
 		return m, nil
 	case m.dialog.stage != closed:
-		cmd := m.dialogKey(k)
+		cmd := m.dialog.key(k, m.do)
 		return m, cmd
 	case m.picker.open:
 		cmd := m.pickerKey(k.String())

@@ -182,7 +182,7 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			}
 		}
 	case countedMsg:
-		m.counted(msg)
+		m.dialog.counted(msg, m.options.Explain)
 	case doneMsg:
 		m.done(msg)
 	}

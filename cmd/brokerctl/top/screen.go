@@ -68,9 +68,10 @@ func (m Model) Screen() string {
 	var body []string
 	switch {
 	case m.help:
-		body = m.helpLines()
+		body = m.box(helpLines(), min(m.width-4, 80))
 	case m.dialog.stage != closed:
-		body = m.dialogLines()
+		width := min(m.width-4, 100)
+		body = m.box(m.dialog.lines(width-4, m.theme()), width)
 	case m.picker.open:
 		body = m.pickerLines()
 	case m.panel.open:
