@@ -15,7 +15,7 @@ pip() { /usr/bin/python3 -c 'import setuptools, ensurepip, pip, wheel'; }
 needs=(
   "python3-grpcio;the tests of the Python package;grpc"
   "python3-pip python3-setuptools python3-venv python3-wheel;the test that installs the Python package;pip"
-  "postgresql;the test that prepares every statement on PostgreSQL;postgres"
+  "postgresql;the tests on PostgreSQL;postgres"
   "jq;the test that reads an export;has jq"
   "tmux;the tests of an agent in a terminal;has tmux"
   "chromium;the tests of the dashboard;has chromium"

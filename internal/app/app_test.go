@@ -26,11 +26,12 @@ import (
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/fault"
+	"brokerd/internal/postgrestest"
 )
 
 func TestMain(m *testing.M) {
 	plantPanics()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(postgrestest.Tests{M: m})
 }
 
 func patient(t *testing.T) context.Context {

@@ -1,20 +1,15 @@
 package app_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"brokerd/internal/apptest"
+	"brokerd/internal/postgrestest"
 )
 
 // unportable are the statements that PostgreSQL cannot prepare, by package and constant, with the reason. The list may
@@ -39,7 +35,9 @@ var unportable = map[string]string{
 // with the tables of a new database. It finds them as constant strings, so that new ones are covered.
 func TestQueries_PostgreSQLPreparesEveryStatement(t *testing.T) {
 	t.Parallel()
-	db := startPostgreSQL(t)
+	db, err := pgx.Connect(t.Context(), postgrestest.Database(t))
+	apptest.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
 	for _, declared := range readSchema(t, apptest.Start(t).Dir()) {
 		text := declaration.Replace(declared)
 		if _, err := db.Exec(t.Context(), text); err != nil {
@@ -157,77 +155,4 @@ func prepare(ctx context.Context, db *pgconn.PgConn, text string) error {
 			types[n-1] = pgtype.TextOID
 		}
 	}
-}
-
-// startPostgreSQL starts a server for the test, in a temporary folder, that listens at a Unix socket alone.
-func startPostgreSQL(t *testing.T) *pgx.Conn {
-	t.Helper()
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // Debian puts it on no path
-	apptest.NoError(t, err)
-	if path, err := exec.LookPath("initdb"); err == nil {
-		found = append(found, path)
-	}
-	if len(found) == 0 {
-		t.Skip("PostgreSQL is missing: scripts/test-deps.sh installs it")
-	}
-	initdb := found[len(found)-1]
-	dir, err := os.MkdirTemp("", "postgres")
-	apptest.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT} // the server does not outlive a test that is killed
-	if os.Getuid() == 0 {                                    // PostgreSQL refuses to run as root
-		attr.Credential = ownFolder(t, dir, "nobody")
-	}
-	data := filepath.Join(dir, "data")
-	// As in SQLite, texts are in the order of their bytes.
-	made := exec.CommandContext(t.Context(), initdb, "-D", data, "-U", "broker", "-A", "trust",
-		"-E", "UTF8", "--locale=C", "--no-sync")
-	made.Dir, made.SysProcAttr = dir, attr
-	if out, err := made.CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
-	server := exec.Command(filepath.Join(filepath.Dir(initdb), "postgres"),
-		"-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
-	server.Dir, server.SysProcAttr = dir, attr
-	log, err := server.StderrPipe()
-	apptest.NoError(t, err)
-	apptest.NoError(t, server.Start())
-	ready, ended := make(chan struct{}), make(chan struct{})
-	var said strings.Builder
-	go func() {
-		defer close(ended)
-		for lines := bufio.NewScanner(log); lines.Scan(); {
-			said.WriteString(lines.Text() + "\n")
-			if strings.Contains(lines.Text(), "ready to accept connections") {
-				close(ready)
-			}
-		}
-		_ = server.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGINT)
-		<-ended
-	})
-	select {
-	case <-ready:
-	case <-ended:
-		t.Fatalf("PostgreSQL does not start:\n%s", said.String())
-	}
-	db, err := pgx.Connect(t.Context(), "host="+dir+" user=broker dbname=postgres")
-	apptest.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close(context.Background()) })
-	return db
-}
-
-// ownFolder gives a folder to a user, and returns the credential with which a process runs as that user.
-func ownFolder(t *testing.T, dir, name string) *syscall.Credential {
-	t.Helper()
-	u, err := user.Lookup(name)
-	apptest.NoError(t, err)
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	apptest.NoError(t, err)
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	apptest.NoError(t, err)
-	apptest.NoError(t, os.Chown(dir, int(uid), int(gid)))
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
