@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,22 @@ func TestDuration_IsTheSameForEveryOption(tt *testing.T) {
 		got := ctl(t, append([]string{"--agent", "lead"}, strings.Fields(args)...)...)
 		if got.code != 2 || !strings.Contains(got.err, `: "5" has no unit; write 5s, 5m, 5h or 5d`) {
 			t.Errorf("%s: %+v", args, got)
+		}
+	}
+}
+
+func TestFlags_TheLastOfARepeatedOneCounts(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead")
+	for range 3 {
+		sent(t, "--agent", "lead", "lead", "x", "--ttl", "5m", "--ttl", "2h", "--priority", "low", "--priority", "high")
+	}
+	args := []string{"message", "list", "--newest", "--newest", "--limit", "3", "--limit", "1", "-o", "json"}
+	got := fields(t, append([]string{"--agent", "lead"}, args...)...) // one object
+	for field, want := range map[string]string{"ttl": "2h", "priority": "7"} {
+		if text := fmt.Sprint(at(t, got, "message", field)); text != want {
+			t.Errorf("%s: %s, want %s", field, text, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/cmd/brokerctl/internal/command"
@@ -21,24 +21,11 @@ import (
 // leastValidity is the shortest validity that leaves time to install a certificate.
 const leastValidity = time.Minute
 
-// tlsOptions are the options of credential tls.
-type tlsOptions struct {
-	hosts    []string
-	validity time.Duration
-	renew    bool
-}
-
-// AddFlags adds the options.
-func (o *tlsOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.hosts, "host", nil, "a name or address of the daemon's machine (repeatable; default: this machine)")
-	command.DurationVar(f, &o.validity, "for", DefaultValidity, "how long server and agent certificates are valid (default: 365d)")
-	f.BoolVar(&o.renew, "renew", false, "replace certificates: those named by --host and AGENT, else all but the root")
-}
-
 // NewCommand returns the command brokerctl credential tls.
-func NewCommand(c *command.Caller) *cobra.Command {
-	o := &tlsOptions{}
-	cmd := &cobra.Command{
+func NewCommand(c *command.Caller) *cobra.Command { return tlsCommand.Command(c) }
+
+var tlsCommand = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "tls DIR [AGENT...]",
 		Short: "Make certificates for TLS without another authority",
 		Long: `Keep a small certificate authority in DIR. It makes what DIR lacks: the root
@@ -54,49 +41,47 @@ of every agent.
 Exit code 5: server.pem exists and is not for a --host.`,
 		Example: `  brokerctl credential tls tls --host broker.example builder-1 critic-1
   brokerctl credential tls tls --renew`,
-		Args: command.AtLeast("the folder"),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 0 {
-				return nil, cobra.ShellCompDirectiveFilterDirs
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args[0], args[1:]) },
-	}
-	o.AddFlags(cmd.Flags())
-	return cmd
+	},
+	Args: []command.Arg{{Name: "the folder", Kind: command.Folder}, {}},
+	Options: []command.Option{
+		{Name: "host", Type: "strings", Comma: true,
+			Usage: "a name or address of the daemon's machine (repeatable; default: this machine)"},
+		{Name: "for", Type: "duration", Value: prompt.Duration(DefaultValidity),
+			Usage: "how long server and agent certificates are valid (default: 365d)"},
+		{Name: "renew", Type: "bool",
+			Usage: "replace certificates: those named by --host and AGENT, else all but the root"},
+	},
+	Run: makeCertificates,
 }
 
-func (o *tlsOptions) run(c *command.Caller, cmd *cobra.Command, dir string, agents []string) error {
-	if o.validity < leastValidity {
+func makeCertificates(g *command.Given, _ command.None) error {
+	c, agents := g.Caller, g.Args[1:]
+	hosts := slices.DeleteFunc(g.Texts("host"), func(host string) bool { return host == "" }) // --host '' is none
+	term := Term{Validity: g.Duration("for"), Replace: g.On("renew")}
+	if term.Validity < leastValidity {
 		return problem.Usagef("--for must be at least %s", prompt.Duration(leastValidity))
 	}
 	s, err := c.Settings()
 	if err != nil {
 		return err
 	}
-	session := s.Session.Value
-	if session == "" {
-		session = "default"
-	}
-	a, root, err := Open(c.Env.Path(dir), c.Env.Now())
+	session := cmp.Or(s.Session.Value, "default")
+	a, root, err := Open(c.Env.Path(g.Args[0]), c.Env.Now())
 	if err != nil {
 		return problem.Failf(problem.ExitConflict, "%v", err)
 	}
 	done := []Certificate{root}
-	term := Term{Validity: o.validity, Replace: o.renew}
 	var named [][2]string
 	for _, agent := range agents {
 		named = append(named, [2]string{session, agent})
 	}
-	if o.renew && len(named) == 0 && len(o.hosts) == 0 {
+	if term.Replace && len(named) == 0 && len(hosts) == 0 {
 		if named, err = a.Issued(); err != nil {
 			return err
 		}
-		agents = nil
 	}
-	if !o.renew || len(o.hosts) > 0 || len(agents) == 0 {
-		server, err := a.Server(o.hosts, term)
+	if !term.Replace || len(hosts) > 0 || len(agents) == 0 {
+		server, err := a.Server(hosts, term)
 		if err != nil {
 			return certificateError(err)
 		}
@@ -109,7 +94,7 @@ func (o *tlsOptions) run(c *command.Caller, cmd *cobra.Command, dir string, agen
 		}
 		done = append(done, issued)
 	}
-	return showCertificates(c, cmd, done)
+	return showCertificates(c, g.Cmd, done)
 }
 
 func certificateError(err error) error {

@@ -19,9 +19,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-func newAdminBackupCommand(c *command.Caller) *cobra.Command {
-	var force bool
-	cmd := &cobra.Command{
+var adminBackup = command.Procedure[*pb.BackupDatabaseRequest]{
+	Page: command.Page{
 		Use:   "backup FILE",
 		Short: "Copy all data into one file while the broker runs",
 		Long: `Copy the database and the contents of artifacts into one tar file while the broker
@@ -30,34 +29,33 @@ complete and its hash is right. FILE - is standard output. "brokerd restore" unp
 it. The archive of removed messages is not part of it.`,
 		Example: `  brokerctl admin backup brokerd.tar
   brokerctl admin backup - | ssh backup@host 'cat > brokerd.tar'`,
-		Args:              command.Exactly("the file to write"),
-		ValidArgsFunction: command.CompleteFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			to := args[0]
-			if _, err := os.Lstat(c.Env.Path(to)); err == nil && to != "-" && !force {
-				return problem.Usagef("%s exists; --force replaces it", to)
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if to == "-" {
-				_, err := receiveBackup(c, cmd, broker, cmd.OutOrStdout())
-				return err
-			}
-			made, err := writeBackup(c, cmd, broker, to)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, made, func(w io.Writer) {
-				prompt.Say(w, "wrote %s (%s): revision %d with %s, %s, %s and %s of artifacts", prompt.Clean(to), output.Size(made.GetSize()),
-					made.GetRevision(), prompt.Count(made.GetSessions(), "session"), prompt.Count(made.GetMessages(), "message"),
-					prompt.Count(made.GetEvents(), "event"), prompt.Count(made.GetContents(), "file"))
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&force, "force", false, "replace FILE if it exists")
-	return cmd
+	},
+	Args:    []command.Arg{{Name: "the file to write", Kind: command.Kind{Files: true}}},
+	Options: []command.Option{{Name: "force", Type: "bool", Usage: "replace FILE if it exists"}},
+	Run: func(g *command.Given, _ *pb.BackupDatabaseRequest) error {
+		c, cmd, to := g.Caller, g.Cmd, g.Args[0]
+		if _, err := os.Lstat(c.Env.Path(to)); err == nil && to != "-" && !g.On("force") {
+			return problem.Usagef("%s exists; --force replaces it", to)
+		}
+		broker, err := c.Connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if to == "-" {
+			_, err := receiveBackup(c, cmd, broker, cmd.OutOrStdout())
+			return err
+		}
+		made, err := writeBackup(c, cmd, broker, to)
+		if err != nil {
+			return err
+		}
+		return c.Show(cmd, made, func(w io.Writer) {
+			prompt.Say(w, "wrote %s (%s): revision %d with %s, %s, %s and %s of artifacts",
+				prompt.Clean(to), output.Size(made.GetSize()),
+				made.GetRevision(), prompt.Count(made.GetSessions(), "session"), prompt.Count(made.GetMessages(), "message"),
+				prompt.Count(made.GetEvents(), "event"), prompt.Count(made.GetContents(), "file"))
+		})
+	},
 }
 
 // writeBackup writes a backup into a temporary file beside the named one, and renames it when it is

@@ -5,7 +5,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/cmd/brokerctl/internal/command"
@@ -17,10 +16,8 @@ import (
 // drainCall is how long one call of admin drain waits, the longest that the broker accepts.
 const drainCall = time.Hour
 
-func newAdminDrainCommand(c *command.Caller) *cobra.Command {
-	var wait time.Duration
-	var resume bool
-	cmd := &cobra.Command{
+var adminDrain = command.Procedure[*pb.DrainRequest]{
+	Page: command.Page{
 		Use:   "drain",
 		Short: "Deliver no new work, and wait until nothing is claimed",
 		Long: `Have the broker deliver no new messages and tasks in all sessions, and wait until
@@ -29,51 +26,53 @@ The drain survives a restart; --resume ends it. Exit code 4: the wait ended firs
 and the drain stays.`,
 		Example: `  brokerctl admin drain --wait 10m
   brokerctl admin drain --resume`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			broker, err := c.Connect(cmd.Context())
+	},
+	Options: []command.Option{
+		{Name: "wait", Type: "duration", Usage: "wait at most this long (default: until nothing is claimed)"},
+		{Field: "resume", Usage: "end the drain"},
+	},
+	Apart: [][]string{{"wait", "resume"}},
+	Run: func(g *command.Given, q *pb.DrainRequest) error {
+		c, cmd, wait := g.Caller, g.Cmd, g.Duration("wait")
+		broker, err := c.Connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if q.GetResume() {
+			answer, err := broker.Admin().Drain(cmd.Context(), q)
 			if err != nil {
 				return err
 			}
-			if resume {
-				answer, err := broker.Admin().Drain(cmd.Context(), &pb.DrainRequest{Resume: true})
-				if err != nil {
-					return err
-				}
-				return c.Show(cmd, answer, func(w io.Writer) { prompt.Say(w, "the broker delivers work") })
+			return c.Show(cmd, answer, func(w io.Writer) { prompt.Say(w, "the broker delivers work") })
+		}
+		forever := !cmd.Flags().Changed("wait")
+		done := c.Progress(wait, "the open claims")
+		answer := &pb.DrainResponse{}
+		for began := time.Now(); ; {
+			left := max(0, wait-time.Since(began))
+			if forever {
+				left = drainCall
 			}
-			forever := !cmd.Flags().Changed("wait")
-			done := c.Progress(wait, "the open claims")
-			answer := &pb.DrainResponse{}
-			for began := time.Now(); ; {
-				left := max(0, wait-time.Since(began))
-				if forever {
-					left = drainCall
-				}
-				answer, err = broker.Admin().Drain(cmd.Context(), &pb.DrainRequest{Wait: durationpb.New(min(left, drainCall))})
-				if err != nil || claimed(answer) == 0 || left <= drainCall && !forever {
-					break
-				}
+			q.Wait = durationpb.New(min(left, drainCall))
+			answer, err = broker.Admin().Drain(cmd.Context(), q)
+			if err != nil || claimed(answer) == 0 || left <= drainCall && !forever {
+				break
 			}
-			done()
-			if err != nil {
-				return err
-			}
-			if err := c.Show(cmd, answer, func(w io.Writer) { printDrain(c, w, answer) }); err != nil {
-				return err
-			}
-			if n := claimed(answer); n > 0 {
-				return problem.Failf(problem.ExitNothing, "%s not ended within %s; the drain stays: %s ends it",
-					prompt.Either(n == 1, "1 claim has", fmt.Sprintf("%d claims have", n)), prompt.Duration(wait), c.Command("admin drain --resume"))
-			}
-			return nil
-		},
-	}
-	command.DurationVar(cmd.Flags(), &wait, "wait", 0, "wait at most this long (default: until nothing is claimed)")
-	cmd.Flags().BoolVar(&resume, "resume", false, "end the drain")
-	cmd.MarkFlagsMutuallyExclusive("wait", "resume")
-	return cmd
+		}
+		done()
+		if err != nil {
+			return err
+		}
+		if err := c.Show(cmd, answer, func(w io.Writer) { printDrain(c, w, answer) }); err != nil {
+			return err
+		}
+		if n := claimed(answer); n > 0 {
+			return problem.Failf(problem.ExitNothing, "%s not ended within %s; the drain stays: %s ends it",
+				prompt.Either(n == 1, "1 claim has", fmt.Sprintf("%d claims have", n)), prompt.Duration(wait),
+				c.Command("admin drain --resume"))
+		}
+		return nil
+	},
 }
 
 // claimed counts all claims.

@@ -21,7 +21,7 @@ import (
 // NewEventCommand returns the commands of brokerctl event.
 func NewEventCommand(c *command.Caller) *cobra.Command {
 	return command.Group("event", "List, follow and publish events", `The event log has every change, in order of revision.`, "  brokerctl event follow",
-		eventList.Command(c), newEventFollowCommand(c), eventPublish.Command(c))
+		eventList.Command(c), eventFollow.Command(c), eventPublish.Command(c))
 }
 
 // eventFilter are the options that choose events.
@@ -92,58 +92,50 @@ var eventList = command.Listing[*pb.ListEventsRequest, *pb.ListEventsResponse, *
 
 var revision = command.Kind{Name: "REVISION"}
 
-func newEventFollowCommand(c *command.Caller) *cobra.Command {
-	request := &pb.ListEventsRequest{} // only its filter
-	var filter func(*command.Given) error
-	var after int64
-	var cursor string
-	var limit int
-	cmd := &cobra.Command{
+var eventFollow = command.Procedure[*pb.SubscribeEventsRequest]{
+	Page: command.Page{
 		Use:   "follow",
 		Short: "Print events as they happen",
 		Long: `Print events as they happen, without a gap, also after restarts of the broker.
 Without --after, --since and --cursor it starts now; with --after 0 at the
 beginning of the log. The filters of brokerctl event list apply here too.`,
-		Annotations: map[string]string{command.FlagsOf: "event list"},
 		Example: `  brokerctl event follow --type 'message.*' --severity warning
   brokerctl event follow --cursor audit -o json`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			if err := filter(&command.Given{Caller: c, Cmd: cmd}); err != nil {
-				return err
-			}
-			print, err := output.Follow(&c.Output, cmd, EventView(c))
+	},
+	FlagsOf: "event list",
+	Options: append([]command.Option{
+		{Field: "after_revision", Name: "after", Kind: revision,
+			Usage: "start after this revision; 0: at the beginning of the log"},
+		{Field: "cursor", Kind: command.Kind{Name: "NAME"},
+			Usage: "continue where the last follow with this name stopped; the broker stores the position"},
+		{Name: "limit", Type: "int", Usage: "end after this many events"},
+	}, eventFilter...),
+	Run: func(g *command.Given, q *pb.SubscribeEventsRequest) error {
+		ctx, cancel := context.WithCancel(g.Cmd.Context())
+		defer cancel()
+		print, err := output.Follow(&g.Output, g.Cmd, EventView(g.Caller))
+		if err != nil {
+			return err
+		}
+		broker, err := g.Connect(ctx, g.RetryNotice(g.Cmd))
+		if err != nil {
+			return err
+		}
+		options := client.EventOptions{
+			After: q.GetAfterRevision(), FromNow: q.AfterRevision == nil, Cursor: q.GetCursor(), Filter: q.GetFilter(),
+		}
+		n := 0
+		for event, err := range broker.FollowEvents(ctx, options) {
 			if err != nil {
 				return err
 			}
-			broker, err := c.Connect(ctx, c.RetryNotice(cmd))
-			if err != nil {
+			if err := print(event); err != nil {
 				return err
 			}
-			options := client.EventOptions{
-				After: after, FromNow: !cmd.Flags().Changed("after"), Cursor: cursor, Filter: request.GetFilter(),
+			if n++; n == g.Int("limit") {
+				return nil
 			}
-			n := 0
-			for event, err := range broker.FollowEvents(ctx, options) {
-				if err != nil {
-					return err
-				}
-				if err := print(event); err != nil {
-					return err
-				}
-				if n++; n == limit {
-					return nil
-				}
-			}
-			return ctx.Err()
-		},
-	}
-	c.BindLater(cmd, func() { filter = command.BindOptions(c, cmd, request.ProtoReflect(), eventFilter) })
-	cmd.Flags().Int64Var(&after, "after", 0, "start after this revision; 0: at the beginning of the log")
-	cmd.Flags().StringVar(&cursor, "cursor", "", "continue where the last follow with this name stopped; the broker stores the position")
-	cmd.Flags().IntVar(&limit, "limit", 0, "end after this many events")
-	return cmd
+		}
+		return ctx.Err()
+	},
 }

@@ -17,10 +17,10 @@ import (
 )
 
 // NewOverviewCommand returns the command brokerctl overview.
-func NewOverviewCommand(c *command.Caller) *cobra.Command {
-	var following bool
-	request := &pb.WatchOverviewRequest{}
-	cmd := &cobra.Command{
+func NewOverviewCommand(c *command.Caller) *cobra.Command { return overview.Command(c) }
+
+var overview = command.Procedure[*pb.WatchOverviewRequest]{
+	Page: command.Page{
 		Use:   "overview",
 		Short: "Show agents, mailboxes, events and rates at a glance (operators)",
 		Long: `Show totals and rates, what is stuck, the fullest mailboxes, the agents and the newest
@@ -28,41 +28,41 @@ events. With --follow, show them again after each change, at most ten times a se
 -o json shows all of it.`,
 		Example: `  brokerctl overview
   brokerctl overview --follow -o json`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			request.Once = !following
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			broker, err := c.Connect(ctx, c.RetryNotice(cmd))
+	},
+	Options: []command.Option{
+		{Name: "follow", Type: "bool", Usage: "show it again after each change"},
+		{Field: "all_sessions", Usage: "show every open session"},
+	},
+	Run: func(g *command.Given, q *pb.WatchOverviewRequest) error {
+		c := g.Caller
+		q.Once = !g.On("follow")
+		ctx, cancel := context.WithCancel(g.Cmd.Context())
+		defer cancel()
+		broker, err := c.Connect(ctx, c.RetryNotice(g.Cmd))
+		if err != nil {
+			return err
+		}
+		first := true
+		for frame, err := range broker.FollowOverview(ctx, q) {
 			if err != nil {
 				return err
 			}
-			first := true
-			for frame, err := range broker.FollowOverview(ctx, request) {
-				if err != nil {
-					return err
+			show := func(w io.Writer) {
+				if !first {
+					output.Apart(w)
 				}
-				show := func(w io.Writer) {
-					if !first {
-						output.Apart(w)
-					}
-					printOverview(c, w, frame)
-				}
-				if err := c.Show(cmd, frame, show); err != nil {
-					return err
-				}
-				if c.Prompt != nil {
-					_ = c.Prompt.Next() // show has written everything
-				}
-				first = false
+				printOverview(c, w, frame)
 			}
-			return ctx.Err()
-		},
-	}
-	cmd.Flags().BoolVar(&following, "follow", false, "show it again after each change")
-	cmd.Flags().BoolVar(&request.AllSessions, "all-sessions", false, "show every open session")
-	return cmd
+			if err := c.Show(g.Cmd, frame, show); err != nil {
+				return err
+			}
+			if c.Prompt != nil {
+				_ = c.Prompt.Next() // show has written everything
+			}
+			first = false
+		}
+		return ctx.Err()
+	},
 }
 
 // How many rows of each table a screen has.

@@ -161,30 +161,29 @@ func severities(all []*pb.Finding) string {
 }
 
 // NewPingCommand returns the command brokerctl ping.
-func NewPingCommand(c *command.Caller) *cobra.Command {
-	var wait time.Duration
-	cmd := &cobra.Command{
+func NewPingCommand(c *command.Caller) *cobra.Command { return ping.Command(c) }
+
+var ping = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "ping",
 		Short: "Check whether the broker answers",
 		Long: `Check whether the broker answers, and how fast. With --wait, retry that long, for
 a broker that is starting. Exit code 69: it does not answer.`,
-		Example:           "  brokerctl ping --wait 10s",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			done := c.Progress(wait, "the broker")
-			took, err := command.Ping(c, cmd.Context(), wait)
-			done()
-			if err != nil {
-				return err
-			}
-			addr := c.Client.Address()
-			return c.ShowValue(cmd, Pong{Addr: addr, Took: took.String()},
-				fmt.Sprintf("%s answers after %s", addr, took.Round(10*time.Microsecond)))
-		},
-	}
-	command.DurationVar(cmd.Flags(), &wait, "wait", 0, "retry for this long")
-	return cmd
+		Example: "  brokerctl ping --wait 10s",
+	},
+	Options: []command.Option{{Name: "wait", Type: "duration", Usage: "retry for this long"}},
+	Run: func(g *command.Given, _ command.None) error {
+		wait := g.Duration("wait")
+		done := g.Progress(wait, "the broker")
+		took, err := command.Ping(g.Caller, g.Cmd.Context(), wait)
+		done()
+		if err != nil {
+			return err
+		}
+		addr := g.Client.Address()
+		return g.ShowValue(g.Cmd, Pong{Addr: addr, Took: took.String()},
+			fmt.Sprintf("%s answers after %s", addr, took.Round(10*time.Microsecond)))
+	},
 }
 
 // Pong is what ping says as JSON.

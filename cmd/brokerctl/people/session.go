@@ -20,7 +20,7 @@ func NewSessionCommand(c *command.Caller) *cobra.Command {
 	return command.Group("session", "Create, configure, export and close sessions", `A session is one project or team of agents, with its own agents, messages, locks
 and keys. Every command works in one: --session, or default.`, "  brokerctl session list",
 		sessionCreate.Command(c), sessionGet.Command(c), sessionList.Command(c), sessionConfigure.Command(c),
-		sessionClose.Command(c), newSessionExportCommand(c), sessionDelete.Command(c))
+		sessionClose.Command(c), sessionExport.Command(c), sessionDelete.Command(c))
 }
 
 // The argument of a command names the session, and the current one need not exist.

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
 	"brokerd/cmd/brokerctl/internal/command"
@@ -61,46 +60,40 @@ it. If this is interrupted, the broker finishes it at its next start.`,
 	},
 }
 
-func newSessionExportCommand(c *command.Caller) *cobra.Command {
-	var dir string
-	cmd := &cobra.Command{
+var sessionExport = command.Procedure[*pb.ExportSessionRequest]{
+	Page: command.Page{
 		Use:   "export [NAME] --dir DIR",
 		Short: "Write a session into files (operators)",
 		Long: `Write a session, with its archive, into JSON Lines files, and check them against
 the checksums of the manifest. Without NAME, the current session is meant. If the
 session is open, each file is a snapshot of a different moment.`,
-		Example:           `  brokerctl session export website --dir website.export`,
-		Args:              command.Between(0, "the session's name"),
-		ValidArgsFunction: c.CompleteArgs(false, words.SessionNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if dir == "" {
-				return command.MissingFlag("dir", "the folder to write to")
-			}
-			request := &pb.ExportSessionRequest{}
-			if len(args) > 0 {
-				request.Name = args[0]
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			stream, err := broker.Sessions().ExportSession(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			dir := c.Env.Path(dir)
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return err
-			}
-			x := &exportFolder{dir: dir, sums: map[string]string{}}
-			if err := errors.Join(x.receive(stream), x.end()); err != nil {
-				return err
-			}
-			return x.report(c, cmd.OutOrStdout())
-		},
-	}
-	cmd.Flags().StringVar(&dir, "dir", "", "folder to write to; created if missing, files with the same names are replaced")
-	return cmd
+		Example: `  brokerctl session export website --dir website.export`,
+	},
+	Args: []command.Arg{{Field: "name", Name: "the session's name", Kind: words.Session}},
+	Options: []command.Option{{Name: "dir", Type: "string", Kind: command.Folder,
+		Usage: "folder to write to; created if missing, files with the same names are replaced"}},
+	Run: func(g *command.Given, q *pb.ExportSessionRequest) error {
+		if g.Text("dir") == "" {
+			return command.MissingFlag("dir", "the folder to write to")
+		}
+		broker, err := g.Connect(g.Cmd.Context())
+		if err != nil {
+			return err
+		}
+		stream, err := broker.Sessions().ExportSession(g.Cmd.Context(), q)
+		if err != nil {
+			return err
+		}
+		dir := g.Env.Path(g.Text("dir"))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		x := &exportFolder{dir: dir, sums: map[string]string{}}
+		if err := errors.Join(x.receive(stream), x.end()); err != nil {
+			return err
+		}
+		return x.report(g.Caller, g.Cmd.OutOrStdout())
+	},
 }
 
 const (

@@ -25,7 +25,7 @@ in the same form (send --artifact NAME@3).`
 // NewArtifactCommand returns the commands of brokerctl artifact.
 func NewArtifactCommand(c *command.Caller) *cobra.Command {
 	return command.Group("artifact", "Share files", artifactLong, "  brokerctl artifact list",
-		newArtifactUploadCommand(c), newArtifactDownloadCommand(c), artifactGet.Command(c), artifactList.Command(c),
+		artifactUpload.Command(c), artifactDownload.Command(c), artifactGet.Command(c), artifactList.Command(c),
 		artifactDelete.Command(c))
 }
 

@@ -29,7 +29,7 @@ share the namespace "global".`
 func NewStateCommand(c *command.Caller) *cobra.Command {
 	return command.Group("state", "Share values and documents", stateLong, "  brokerctl state list",
 		stateGet.Command(c), statePut.Command(c), stateAppend.Command(c), stateDelete.Command(c), stateList.Command(c),
-		stateHistory.Command(c), newStateFollowCommand(c), newStateTransactCommand(c))
+		stateHistory.Command(c), stateFollow.Command(c), stateTransact.Command(c))
 }
 
 // Options and the argument of commands about one key.

@@ -7,9 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
-
-	"github.com/spf13/cobra"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -20,16 +17,6 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
-
-// completeKey completes the first argument, a key.
-func completeKey(c *command.Caller) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return c.Words(cmd, keyWords(&command.Given{Caller: c, Cmd: cmd}, begun))
-	}
-}
 
 // keyWords returns the keys of the namespace that begin so.
 func keyWords(g *command.Given, begun string) command.WordList {
@@ -111,49 +98,49 @@ with deletions. The versions of a document are its entries.`,
 	View:    func(g *command.Given) output.View[*pb.StateEntry] { return StateView(g.Caller) },
 }
 
-func newStateFollowCommand(c *command.Caller) *cobra.Command {
-	var o client.WatchOptions
-	var limit int
-	cmd := &cobra.Command{
+var stateFollow = command.Procedure[*pb.WatchStateRequest]{
+	Page: command.Page{
 		Use:   "follow [PREFIX]",
 		Short: "Print changes as they happen",
 		Long: `Print changes of keys as they happen, each once and in order, also after restarts
 of the broker. Without --after it starts now; with --after 0 at the beginning, if
 the broker still keeps all changes since.`,
-		Example:           "  brokerctl state follow plan/ --after 4711",
-		Args:              command.Between(0, "the prefix"),
-		ValidArgsFunction: completeKey(c),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			print, err := output.Follow(&c.Output, cmd, StateView(c))
+		Example: "  brokerctl state follow plan/ --after 4711",
+	},
+	Args: []command.Arg{{Field: "key_prefix", Name: "the prefix", Kind: command.Kind{Find: keyWords}}},
+	Options: []command.Option{
+		{Field: "namespace", Kind: namespace, Usage: `only this namespace (default: all but "global")`},
+		{Field: "after_revision", Name: "after", Kind: revision, Usage: "start after this revision; 0: at the beginning"},
+		{Name: "limit", Type: "int", Usage: "end after this many changes"},
+	},
+	Run: func(g *command.Given, q *pb.WatchStateRequest) error {
+		ctx, cancel := context.WithCancel(g.Cmd.Context())
+		defer cancel()
+		print, err := output.Follow(&g.Output, g.Cmd, StateView(g.Caller))
+		if err != nil {
+			return err
+		}
+		broker, err := g.Connect(ctx, g.RetryNotice(g.Cmd))
+		if err != nil {
+			return err
+		}
+		options := client.WatchOptions{
+			Namespace: q.GetNamespace(), Prefix: q.GetKeyPrefix(), After: q.GetAfterRevision(), FromNow: q.AfterRevision == nil,
+		}
+		n := 0
+		for changes, err := range broker.WatchState(ctx, options) {
 			if err != nil {
 				return err
 			}
-			broker, err := c.Connect(ctx, c.RetryNotice(cmd))
-			if err != nil {
-				return err
-			}
-			o.Prefix, o.FromNow = strings.Join(args, ""), !cmd.Flags().Changed("after")
-			n := 0
-			for changes, err := range broker.WatchState(ctx, o) {
-				if err != nil {
+			for _, e := range changes {
+				if err := print(e); err != nil {
 					return err
 				}
-				for _, e := range changes {
-					if err := print(e); err != nil {
-						return err
-					}
-					if n++; n == limit {
-						return nil
-					}
+				if n++; n == g.Int("limit") {
+					return nil
 				}
 			}
-			return ctx.Err()
-		},
-	}
-	cmd.Flags().StringVar(&o.Namespace, "namespace", "", `only this namespace (default: all but "global")`)
-	cmd.Flags().Int64Var(&o.After, "after", 0, "start after this revision; 0: at the beginning")
-	cmd.Flags().IntVar(&limit, "limit", 0, "end after this many changes")
-	return cmd
+		}
+		return ctx.Err()
+	},
 }

@@ -8,9 +8,9 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	pb "brokerd/gen/brokerd/v1"
@@ -59,49 +59,35 @@ Revision 0 means that the key must be absent. A put may also have "own": true. A
 value is a string, an integer, true, false or other JSON, unless "type" names its
 type. Exit code 5: a condition does not hold, and nothing is changed.`
 
-func newStateTransactCommand(c *command.Caller) *cobra.Command {
-	var requestID string
-	cmd := &cobra.Command{
+var stateTransact = command.Spec[*pb.TransactStateRequest, *pb.TransactStateResponse]{
+	Page: command.Page{
 		Use:   "transact FILE",
 		Short: "Make several changes, all or none",
 		Long:  transactLong,
 		Example: `  echo '{"changes":[{"put":{"key":"a","value":1}}]}' |
     brokerctl --agent lead state transact -`,
-		Args:              command.Exactly("the file"),
-		ValidArgsFunction: command.CompleteFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			source := args[0]
-			if source != "-" {
-				source = "@" + source
-			}
-			content, err := c.Text(cmd, "FILE", source)
-			if err != nil {
-				return err
-			}
-			request, err := parseTransaction(content)
-			if err != nil {
-				return err
-			}
-			request.RequestId = requestID
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answer, err := broker.State().TransactState(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return c.Show(cmd, answer, func(w io.Writer) {
-				prompt.Say(w, "made %s, revision %d", prompt.Count(len(answer.GetEntries()), "change"), answer.GetRevision())
-			})
-		},
-	}
-	command.AddRequestID(cmd, &requestID)
-	return cmd
+	},
+	Call:    command.Of((*client.Client).State, pb.StateServiceClient.TransactState),
+	Args:    []command.Arg{{Name: "the file", Kind: command.Kind{Files: true}}},
+	Options: []command.Option{command.RequestID},
+	Prepare: func(g *command.Given, q *pb.TransactStateRequest) error {
+		source := g.Args[0]
+		if source != "-" {
+			source = "@" + source
+		}
+		content, err := g.Caller.Text(g.Cmd, "FILE", source)
+		if err != nil {
+			return err
+		}
+		return parseTransaction(q, content)
+	},
+	Text: func(_ *command.Given, w io.Writer, _ *pb.TransactStateRequest, a *pb.TransactStateResponse) {
+		prompt.Say(w, "made %s, revision %d", prompt.Count(len(a.GetEntries()), "change"), a.GetRevision())
+	},
 }
 
 // parseTransaction reads the file's content.
-func parseTransaction(content string) (*pb.TransactStateRequest, error) {
+func parseTransaction(request *pb.TransactStateRequest, content string) error {
 	var t transaction
 	d := json.NewDecoder(bytes.NewReader([]byte(content)))
 	d.DisallowUnknownFields()
@@ -110,28 +96,29 @@ func parseTransaction(content string) (*pb.TransactStateRequest, error) {
 		err = errors.New("something follows the transaction")
 	}
 	if err != nil {
-		return nil, problem.Usagef("the transaction is not as `state transact --help` shows it: %v", err)
+		return problem.Usagef("the transaction is not as `state transact --help` shows it: %v", err)
 	}
-	request := &pb.TransactStateRequest{}
 	for _, compare := range t.Compares {
-		request.Compares = append(request.Compares, &pb.StateCompare{Namespace: compare.Namespace, Key: compare.Key, Revision: compare.Revision})
+		request.Compares = append(request.Compares, &pb.StateCompare{
+			Namespace: compare.Namespace, Key: compare.Key, Revision: compare.Revision,
+		})
 	}
 	for i, change := range t.Changes {
 		switch {
 		case change.Put != nil && change.Delete == nil:
 			put, err := change.Put.request()
 			if err != nil {
-				return nil, problem.Usagef("change %d: %v", i+1, err)
+				return problem.Usagef("change %d: %v", i+1, err)
 			}
 			request.Changes = append(request.Changes, &pb.StateChange{Change: &pb.StateChange_Put{Put: put}})
 		case change.Delete != nil && change.Put == nil:
 			request.Changes = append(request.Changes, &pb.StateChange{Change: &pb.StateChange_Delete{Delete: &pb.DeleteStateRequest{
 				Namespace: change.Delete.Namespace, Key: change.Delete.Key, CompareRevision: change.Delete.IfRevision}}})
 		default:
-			return nil, problem.Usagef(`change %d: it must have either "put" or "delete"`, i+1)
+			return problem.Usagef(`change %d: it must have either "put" or "delete"`, i+1)
 		}
 	}
-	return request, nil
+	return nil
 }
 
 func (p *transactionPut) request() (*pb.PutStateRequest, error) {

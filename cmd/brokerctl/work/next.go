@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/cmd/brokerctl/internal/command"
@@ -20,24 +18,11 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// nextOptions are the options of next.
-type nextOptions struct {
-	limit    int32
-	wait     time.Duration
-	claimFor time.Duration
-}
-
-// AddFlags adds the options.
-func (o *nextOptions) AddFlags(f *pflag.FlagSet) {
-	f.Int32Var(&o.limit, "limit", 1, "messages to hold, those already held included")
-	command.DurationVar(f, &o.wait, "wait", 0, "if there is none, wait up to this long, 1h at most")
-	command.DurationVar(f, &o.claimFor, "for", 30*time.Minute, "how long the claim on a new message lasts; extend prolongs it")
-}
-
 // NewNextCommand returns the command brokerctl next.
-func NewNextCommand(c *command.Caller) *cobra.Command {
-	o := &nextOptions{}
-	cmd := &cobra.Command{
+func NewNextCommand(c *command.Caller) *cobra.Command { return next.Command(c) }
+
+var next = command.Procedure[*pb.ClaimMessagesRequest]{
+	Page: command.Page{
 		Use:   "next",
 		Short: "One call per turn: directives, claims, or new work",
 		Long: `One call for an agent's turn. It prints, in this order, with what to do next:
@@ -55,38 +40,40 @@ prints only the open work that does not wait for the agent, such as its blocked
 tasks.`,
 		Example: `  brokerctl --agent builder-1 next --wait 90s -o prompt
   brokerctl --agent builder-1 ack`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
-	}
-	o.AddFlags(cmd.Flags())
-	return cmd
-}
-
-func (o *nextOptions) run(c *command.Caller, cmd *cobra.Command) error {
-	broker, err := c.Connect(cmd.Context())
-	if err != nil {
-		return err
-	}
-	done := c.Progress(o.wait, "work")
-	t, answer, err := mcp.TakeTurn(cmd.Context(), broker.Conn(), mcp.TurnRequest{
-		Limit: o.limit, Wait: o.wait, ClaimFor: o.claimFor, Offer: shellOffer(c),
-	})
-	done()
-	if err != nil {
-		return err
-	}
-	c.Work = t.Work
-	if !t.Empty() {
-		return writeTurn(c, cmd, t)
-	}
-	if len(t.Work) > 0 {
-		if err := writeTurn(c, cmd, t); err != nil {
+	},
+	Options: []command.Option{
+		{Field: "max", Name: "limit", Value: "1", Usage: "messages to hold, those already held included"},
+		{Field: "wait", Usage: "if there is none, wait up to this long, 1h at most"},
+		{Field: "claim_for", Name: "for", Value: "30m", Zero: true,
+			Usage: "how long the claim on a new message lasts; extend prolongs it"},
+	},
+	Run: func(g *command.Given, q *pb.ClaimMessagesRequest) error {
+		c, cmd, wait := g.Caller, g.Cmd, q.GetWait().AsDuration()
+		broker, err := c.Connect(cmd.Context())
+		if err != nil {
 			return err
 		}
-	}
-	v := c.Voice()
-	return problem.Failf(problem.ExitNothing, "%s", v.Why(t, v.WhyNoMessage(answer, prompt.Either(o.wait > 0, prompt.Duration(o.wait), ""))))
+		done := c.Progress(wait, "work")
+		t, answer, err := mcp.TakeTurn(cmd.Context(), broker.Conn(), mcp.TurnRequest{
+			Limit: q.GetMax(), Wait: wait, ClaimFor: q.GetClaimFor().AsDuration(), Offer: shellOffer(c),
+		})
+		done()
+		if err != nil {
+			return err
+		}
+		c.Work = t.Work
+		if !t.Empty() {
+			return writeTurn(c, cmd, t)
+		}
+		if len(t.Work) > 0 {
+			if err := writeTurn(c, cmd, t); err != nil {
+				return err
+			}
+		}
+		v := c.Voice()
+		why := v.WhyNoMessage(answer, prompt.Either(wait > 0, prompt.Duration(wait), ""))
+		return problem.Failf(problem.ExitNothing, "%s", v.Why(t, why))
+	},
 }
 
 // writeTurn writes a turn in the format of the output.

@@ -24,40 +24,39 @@ import (
 )
 
 // NewReportCommand returns the command brokerctl report.
-func NewReportCommand(c *command.Caller) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
+func NewReportCommand(c *command.Caller) *cobra.Command { return report.Command(c) }
+
+var report = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "report",
 		Short: "Show the session as a page of Markdown",
 		Long: `Show the session as a page of Markdown: agents with their activity, tasks, open
 decisions, blockers with their times, handoffs, votes, and recent decisions. Of
 each kind, unfinished work and then the newest are shown.`,
-		Example:           "  brokerctl report > plan.md",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 0 {
-				return problem.Usagef("--limit %d: it must not be negative; 0 = all", limit)
-			}
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			r, err := newReport(cmd.Context(), broker, limit)
-			if err != nil {
-				return err
-			}
-			page, err := r.json()
-			if err != nil {
-				return err
-			}
-			var text strings.Builder
-			r.Write(c, &text)
-			return c.ShowValue(cmd, page, strings.TrimRight(text.String(), "\n"))
-		},
-	}
-	command.LimitVar(cmd.Flags(), &limit, 100)
-	return cmd
+		Example: "  brokerctl report > plan.md",
+	},
+	Options: []command.Option{command.Limit(100)},
+	Run: func(g *command.Given, _ command.None) error {
+		limit := g.Int("limit")
+		if limit < 0 {
+			return problem.Usagef("--limit %d: it must not be negative; 0 = all", limit)
+		}
+		broker, err := g.Connect(g.Cmd.Context())
+		if err != nil {
+			return err
+		}
+		r, err := newReport(g.Cmd.Context(), broker, limit)
+		if err != nil {
+			return err
+		}
+		page, err := r.json()
+		if err != nil {
+			return err
+		}
+		var text strings.Builder
+		r.Write(g.Caller, &text)
+		return g.ShowValue(g.Cmd, page, strings.TrimRight(text.String(), "\n"))
+	},
 }
 
 // A Report has the facts of the page.

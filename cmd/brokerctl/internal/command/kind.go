@@ -28,6 +28,7 @@ var (
 	JSON     = Kind{Name: "JSON", Read: readJSON} // also @FILE or -
 	Joined   = Kind{Read: readJoined}             // of the last argument, which may be repeated: one text of several words
 	Priority = Kind{Name: "PRIORITY", Fixed: []string{"low", "normal", "high", "critical"}, Read: readPriority}
+	Folder   = Kind{Name: "FOLDER", Complete: cobra.ShellCompDirectiveFilterDirs}
 	Ago      = Kind{Name: "TIME", Fixed: []string{"10m", "1h", "1d"}, Read: timeAt(-1)} // a duration lies back
 	Ahead    = Kind{Name: "TIME", Read: timeAt(+1)}                                     // a duration lies ahead
 )

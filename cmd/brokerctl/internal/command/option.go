@@ -123,6 +123,7 @@ type optionValue struct {
 	kind   string // the type, as pflag and help name it
 	called string // what help calls the value; "": as kind says
 	commas bool   // a text may have several values
+	many   bool   // all texts count, not only the last
 	texts  []string
 	given  bool
 }
@@ -146,7 +147,7 @@ func (v *optionValue) Set(s string) (err error) {
 			return err
 		}
 	}
-	if !v.given {
+	if !v.given || !v.many {
 		v.texts, v.given = nil, true
 	}
 	v.texts = append(v.texts, texts...)
@@ -177,11 +178,14 @@ func (v *optionValue) normal(s string) (_ string, err error) {
 func BindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, options []Option) func(*Given) error {
 	var set []func(*Given) error
 	for _, o := range options {
-		v := &optionValue{kind: o.Type, called: o.Kind.nameOf(nil, o.flag()), commas: o.Comma}
+		v := &optionValue{
+			kind: o.Type, called: o.Kind.nameOf(nil, o.flag()), commas: o.Comma, many: o.Type == "strings",
+		}
 		usage, kind := o.Usage, o.Kind
 		if o.Field != "" {
 			to := newTarget(request, o.Field, o.flag())
 			v.kind, v.called = typeOf(to.field), o.Kind.nameOf(to.field, o.flag())
+			v.many = to.field.IsList() || to.field.IsMap() || kind.Read != nil
 			switch e := to.field.Enum(); {
 			case o.Means != 0:
 				v.kind, v.called = "bool", ""

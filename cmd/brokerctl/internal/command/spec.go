@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/output"
@@ -161,7 +162,7 @@ func (s Spec[Q, A]) AwaitMade(g *Given, broker *client.Client, id string) (done 
 }
 
 // A Procedure is a command that makes more than one call, or none. Its arguments and options set the fields of a request,
-// which is the empty message if there are none.
+// which is None if there are none.
 type Procedure[Q proto.Message] struct {
 	Page
 	Args    []Arg
@@ -172,6 +173,9 @@ type Procedure[Q proto.Message] struct {
 
 	Run func(g *Given, q Q) error
 }
+
+// None is the request of a procedure whose options set no fields.
+type None = *emptypb.Empty
 
 // Command makes the command of one run.
 func (p Procedure[Q]) Command(c *Caller) *cobra.Command {

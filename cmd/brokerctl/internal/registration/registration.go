@@ -3,8 +3,6 @@ package registration
 import (
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -17,14 +15,14 @@ const ShellLease = 24 * time.Hour
 
 // Options are the options of agent register; lease is what it is unless it is given.
 func Options(lease time.Duration) []command.Option {
-	name, folder := command.Kind{Name: "NAME"}, command.Kind{Name: "FOLDER", Complete: cobra.ShellCompDirectiveFilterDirs}
+	name := command.Kind{Name: "NAME"}
 	return []command.Option{
 		{Field: "display_name", Kind: name, Usage: "name for people"},
 		{Field: "description", Usage: "what the agent is for"},
 		{Field: "role", Kind: words.Role, Usage: "role, such as builder (default: the one in .brokerd.yaml)"},
 		{Field: "capabilities", Name: "capability", Kind: name, Usage: "a capability; repeatable"},
 		{Field: "instance", Kind: name, Usage: "instance of the role"},
-		{Field: "worktree", Kind: folder, Usage: "the agent's working folder"},
+		{Field: "worktree", Kind: command.Folder, Usage: "the agent's working folder"},
 		{Field: "labels", Name: "label", Usage: "a label; repeatable"},
 		{Field: "lease", Value: prompt.Duration(lease), Zero: true,
 			Usage: "how long the agent may be silent before the broker considers it failed, 1s to 7d"},
