@@ -41,7 +41,7 @@ func (s *Store) Backup(ctx context.Context, path string, look func(*Snapshot) er
 	defer func() { _ = from.close() }() // it only reads: nothing can be lost
 	// The read transaction keeps every step on the same snapshot. Without it, each commit would
 	// restart the backup.
-	if err := from.run(`BEGIN`); err != nil {
+	if err := from.do(StepRead); err != nil {
 		return 0, fmt.Errorf("back up: %w", err)
 	}
 	if err := from.queryRow(`SELECT revision FROM meta`).Scan(&revision); err != nil {
@@ -70,7 +70,7 @@ func (s *Store) copyTo(ctx context.Context, path string, from *conn, progress fu
 		return err
 	}
 	defer func() { err = errors.Join(err, to.close()) }()
-	b, err := to.raw.Backup("main", from.raw, "main")
+	b, err := to.sqlite.raw.Backup("main", from.sqlite.raw, "main")
 	if err != nil {
 		return classify(err)
 	}
@@ -118,7 +118,7 @@ func connectCopy(path string) (*conn, error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	return &conn{raw: raw.(*sqlite3.SQLiteConn), prepared: map[string]*prepared{}}, nil
+	return newConn(&sqliteConn{raw: raw.(*sqlite3.SQLiteConn)}), nil
 }
 
 // stepError is an error of a backup in the form of the driver's other errors: it has an extended

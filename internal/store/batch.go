@@ -18,7 +18,7 @@ const (
 // A batch is one transaction in the making.
 type batch struct {
 	tasks    []*task
-	deferred deferred
+	deferred Deferred
 	onCommit []func()
 	drops    []func()
 	rounds   []round // of the functions so far, to run before a function that does not only note
@@ -46,7 +46,7 @@ func (w *writer) runBatch() {
 	b := &w.batch
 	b.started = w.clock.Now()
 	if b.lost = w.halted(); b.lost == nil {
-		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
+		b.lost = w.conn.do(StepBegin)
 	}
 	for !b.defect {
 		t := w.next()
@@ -71,7 +71,7 @@ func (w *writer) runBatch() {
 		w.runAgain()
 	}
 	if b.lost == nil && b.dirty {
-		b.lost = w.conn.run(`UPDATE meta SET revision = ?, latest = ?, uptime = ?, stopped = 0 WHERE id = 1`, w.counter, w.latest, w.uptime())
+		b.lost = w.conn.count(Counter{w.counter, w.latest, w.uptime()})
 	}
 	begun := w.clock.Now()
 	if b.lost == nil {
@@ -104,8 +104,8 @@ func (w *writer) runAgain() {
 	b := &w.batch
 	w.log.Error("a statement failed after the end of its function: the functions of the batch run again, one by one", zap.Error(b.lost))
 	w.putBack(b.drops)
-	if b.lost = w.conn.run(`ROLLBACK`); b.lost == nil {
-		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
+	if b.lost = w.conn.do(StepRollback); b.lost == nil {
+		b.lost = w.conn.do(StepBegin)
 	}
 	b.again()
 	for _, t := range b.tasks {
@@ -126,7 +126,7 @@ func (w *writer) finish() error {
 	if w.batch.touched || w.batch.dirty {
 		return w.commit()
 	}
-	return w.conn.run(`ROLLBACK`)
+	return w.conn.do(StepRollback)
 }
 
 // next picks the next function of the batch up: those that empty mailboxes first, as long as the
@@ -227,15 +227,13 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 	if err != nil {
 		b.deferred.cut(tx.first)
 		if tx.saved {
-			if b.lost = w.conn.run(`ROLLBACK TO fn`); b.lost == nil {
-				b.lost = w.conn.run(`RELEASE fn`)
-			}
+			b.lost = w.conn.do(StepUndo)
 		}
 		b.hurried = true
 		return err
 	}
 	if tx.saved {
-		if b.lost = w.conn.run(`RELEASE fn`); b.lost != nil {
+		if b.lost = w.conn.do(StepRelease); b.lost != nil {
 			return b.lost
 		}
 	}
@@ -258,7 +256,7 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 // look finds out whether an error has cost the whole transaction: a full disk or an I/O error may
 // roll it back behind the savepoints' back, and the next savepoint would begin another.
 func (w *writer) look(err error) {
-	if w.batch.lost == nil && !w.conn.standing() {
+	if w.batch.lost == nil && w.conn.db.State() == StateEnded {
 		w.batch.lost = err
 	}
 }
@@ -355,8 +353,8 @@ func (w *writer) settle() {
 func (w *writer) undo() {
 	b := &w.batch
 	w.putBack(b.drops)
-	if w.conn.standing() {
-		if err := w.conn.run(`ROLLBACK`); err != nil {
+	if w.conn.db.State() != StateEnded {
+		if err := w.conn.do(StepRollback); err != nil {
 			w.log.Error("roll back", zap.Error(err))
 		}
 	}

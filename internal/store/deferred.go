@@ -11,25 +11,25 @@ import (
 const mostDeferred = 64
 
 // Deferred statements are those of Exec that wait to be sent, in order. A refused function removes its own.
-type deferred struct {
+type Deferred struct {
 	statements []waitingStatement
-	packed     []byte       // the arguments of all statements, one after the other; see pack
-	large      []largeArg   // those that are not copied
-	sent       int          // how many statements have been sent
-	calls      []nativeCall // of the statements that are run next
+	packed     []byte     // the arguments of all statements, one after the other; see pack
+	large      []largeArg // those that are not copied
+	sent       int        // how many statements have been sent
 }
 
 type waitingStatement struct {
-	tx       *Tx
-	query    string
-	inputs   int // the arguments that were given
-	from, to int // those of them in packed: not the NULLs
-	large    int // the number of large arguments before these
-	changed  int // rows, once it was sent
+	tx        *Tx
+	query     string
+	inputs    int        // the arguments that were given
+	from, to  int        // those of them in packed: not the NULLs
+	large     int        // the number of large arguments before these
+	changed   int        // rows, once it was sent
+	statement *statement // once it is to be sent
 }
 
 // add puts a statement at the end.
-func (d *deferred) add(tx *Tx, query string, args []any) error {
+func (d *Deferred) add(tx *Tx, query string, args []any) error {
 	s := waitingStatement{tx: tx, query: query, inputs: len(args), from: len(d.packed), large: len(d.large)}
 	for i, arg := range args {
 		if err := d.pack(i+1, arg); err != nil {
@@ -43,7 +43,7 @@ func (d *deferred) add(tx *Tx, query string, args []any) error {
 }
 
 // cut removes all statements from number n on.
-func (d *deferred) cut(n int) {
+func (d *Deferred) cut(n int) {
 	if n >= len(d.statements) {
 		return
 	}
@@ -54,13 +54,13 @@ func (d *deferred) cut(n int) {
 }
 
 // cutArgs removes the arguments from a statement on.
-func (d *deferred) cutArgs(s *waitingStatement) {
+func (d *Deferred) cutArgs(s *waitingStatement) {
 	clear(d.large[s.large:])
 	d.packed, d.large = d.packed[:s.from], d.large[:s.large]
 }
 
 // empty removes all statements. It keeps memory for further ones, of arguments up to keptArguments.
-func (d *deferred) empty() {
+func (d *Deferred) empty() {
 	d.cut(0)
 	if cap(d.packed) > keptArguments {
 		d.packed = nil
@@ -73,10 +73,9 @@ func (w *writer) send(n int) (int, error) {
 	d := &w.batch.deferred
 	for d.sent < n {
 		done, err := w.conn.runNext(d, n)
-		for i := range done {
+		for range done {
 			s := &d.statements[d.sent]
 			d.sent++
-			s.changed = int(d.calls[i].outcome)
 			s.tx.correct(s.query, s.changed)
 		}
 		if err != nil {

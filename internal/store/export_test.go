@@ -16,10 +16,12 @@ func GrowLog(o *Options, bytes int64) { o.growLog = bytes }
 func InGo(o *Options) { o.inGo = true }
 
 // RunsInC reports whether the statements of Exec are run in C.
-func RunsInC(s *Store) bool { return s.writer.conn.native != 0 }
+func RunsInC(s *Store) bool { return s.writer.conn.sqlite.native != 0 }
 
 // LimitLength sets the most bytes that SQLite takes in one value.
-func LimitLength(tx *Tx, bytes int) { tx.writer.conn.raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, bytes) }
+func LimitLength(tx *Tx, bytes int) {
+	tx.writer.conn.sqlite.raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, bytes)
+}
 
 // Packed returns how many bytes of arguments wait with the statements of Exec, and for how many there is memory.
 func Packed(tx *Tx) (length, capacity int) {

@@ -164,15 +164,15 @@ func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Lo
 
 // transact runs fn in a transaction before there is a writer.
 func transact(c *conn, fn func() error) error {
-	if err := c.script(`BEGIN IMMEDIATE`); err != nil {
+	if err := c.do(StepBegin); err != nil {
 		return err
 	}
 	err := fn()
 	if err == nil {
-		err = c.script(`COMMIT`)
+		err = c.do(StepCommit)
 	}
-	if err != nil && c.standing() {
-		err = errors.Join(err, c.script(`ROLLBACK`))
+	if err != nil && c.db.State() != StateEnded {
+		err = errors.Join(err, c.do(StepRollback))
 	}
 	return err
 }

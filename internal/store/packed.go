@@ -26,7 +26,7 @@ type largeArg struct {
 }
 
 // pack encodes an argument of a statement, as native.h says. What is not bound is NULL.
-func (d *deferred) pack(ordinal int, arg any) error {
+func (d *Deferred) pack(ordinal int, arg any) error {
 	switch v := arg.(type) {
 	case nil:
 	case string:
@@ -49,12 +49,12 @@ func (d *deferred) pack(ordinal int, arg any) error {
 	return nil
 }
 
-func (d *deferred) packNumber(kind, ordinal int, n uint64) {
+func (d *Deferred) packNumber(kind, ordinal int, n uint64) {
 	d.packHead(kind, ordinal, 0)
 	d.packed = binary.NativeEndian.AppendUint64(d.packed, n)
 }
 
-func (d *deferred) packBytes(kind, ordinal int, bytes []byte) {
+func (d *Deferred) packBytes(kind, ordinal int, bytes []byte) {
 	if len(bytes) < largeArgument {
 		d.packHead(kind, ordinal, len(bytes))
 		d.packed = append(d.packed, bytes...)
@@ -65,12 +65,12 @@ func (d *deferred) packBytes(kind, ordinal int, bytes []byte) {
 	d.packed = binary.NativeEndian.AppendUint64(d.packed, 0)
 }
 
-func (d *deferred) packHead(kind, ordinal, size int) {
+func (d *Deferred) packHead(kind, ordinal, size int) {
 	d.packed = binary.NativeEndian.AppendUint64(d.packed, uint64(kind)|uint64(ordinal)<<8|uint64(size)<<24)
 }
 
 // pin fills in the addresses of large arguments, which stay where they are until the pinner says otherwise.
-func (d *deferred) pin(pinner *runtime.Pinner, large []largeArg) {
+func (d *Deferred) pin(pinner *runtime.Pinner, large []largeArg) {
 	for _, l := range large {
 		data := unsafe.SliceData(l.bytes)
 		pinner.Pin(data)
@@ -79,7 +79,7 @@ func (d *deferred) pin(pinner *runtime.Pinner, large []largeArg) {
 }
 
 // unpack returns the packed arguments of a statement as the driver takes them.
-func (d *deferred) unpack(to []driver.NamedValue, s *waitingStatement) []driver.NamedValue {
+func (d *Deferred) unpack(to []driver.NamedValue, s *waitingStatement) []driver.NamedValue {
 	large := d.large[s.large:]
 	for at := s.from; at < s.to; {
 		head := binary.NativeEndian.Uint64(d.packed[at:])

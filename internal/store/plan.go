@@ -8,7 +8,7 @@ func (c *conn) watchPlans(planned func(object string)) {
 	if planned == nil {
 		return
 	}
-	c.raw.RegisterAuthorizer(func(operation int, table, column, _ string) int {
+	c.sqlite.raw.RegisterAuthorizer(func(operation int, table, column, _ string) int {
 		if operation != sqlite3.SQLITE_PRAGMA { // the engine's own, run as they are
 			planned(table + "." + column)
 		}

@@ -52,14 +52,14 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 	}
 	defer func() { s.idle <- c }()
 	s.reads.Add(1)
-	if err := c.run(`BEGIN`); err != nil {
+	if err := c.do(StepRead); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	snap := s.snapshot(ctx, c)
 	defer func() {
 		snap.over = true
 		c.closeRows()
-		_ = c.run(`ROLLBACK`) // nothing was written, and without a transaction there is nothing to end
+		_ = c.do(StepRollback) // nothing was written, and without a transaction there is nothing to end
 	}()
 	if err := c.queryRow(`SELECT revision, latest FROM meta`).Scan(&snap.revision, &snap.latest); err != nil {
 		return fmt.Errorf("begin reading: %w", err)

@@ -7,8 +7,6 @@ import (
 	"io"
 	"slices"
 	"time"
-
-	"github.com/mattn/go-sqlite3"
 )
 
 // ErrNoRows is returned by Row.Scan when the query found nothing.
@@ -25,7 +23,7 @@ type Querier interface {
 type Rows struct {
 	conn      *conn
 	statement *statement // nil when closed
-	raw       *sqlite3.SQLiteRows
+	raw       driver.Rows
 	tx        *Tx // in the writer
 	values    []driver.Value
 	err       error

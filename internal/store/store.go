@@ -250,7 +250,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if o.inGo {
-		w.native = 0
+		w.sqlite.native = 0
 	}
 	w.watchPlans(o.Planned)
 	m, err := prepare(w, s.path, o)

@@ -212,7 +212,7 @@ func (tx *Tx) send(changes bool) error {
 		return err
 	}
 	if !tx.saved && !tx.whole && (changes || len(d.statements) > tx.first) {
-		if err := w.conn.run(`SAVEPOINT fn`); err != nil {
+		if err := w.conn.do(StepMark); err != nil {
 			w.look(err)
 			return err
 		}

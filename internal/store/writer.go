@@ -74,7 +74,7 @@ func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	for i := range w.lanes {
 		w.lanes[i].lines = map[any]*line{}
 	}
-	w.commit = func() error { return c.run(`COMMIT`) }
+	w.commit = func() error { return c.do(StepCommit) }
 	w.batch.asked = map[any]int{}
 	w.revision.Store(m.revision)
 	return w
