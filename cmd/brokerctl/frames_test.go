@@ -296,7 +296,7 @@ func TestFrames_EveryCommandIsWalked(t *testing.T) {
 	for _, w := range commandWalks {
 		walked[w.path(root)] = true
 	}
-	for _, cmd := range command.AllCommands(root) {
+	for _, cmd := range allCommands(root) {
 		path := strings.TrimPrefix(cmd.CommandPath(), "brokerctl ")
 		if !cmd.Runnable() || cmd.HasSubCommands() || cmd.IsAdditionalHelpTopicCommand() {
 			continue

@@ -23,7 +23,7 @@ func TestHelp_EveryPageFitsTheTerminalAndHasAnExample(t *testing.T) {
 	root := newRoot(command.New(setting.Environment{}))
 	root.InitDefaultVersionFlag()
 	total := 0
-	for _, cmd := range command.AllCommands(root) {
+	for _, cmd := range allCommands(root) {
 		var page bytes.Buffer
 		command.WriteHelp(&page, cmd)
 		total += utf8.RuneCount(page.Bytes())
@@ -50,7 +50,7 @@ func TestHelp_OfACommandIsTheSameWithTheFlagsOfAll(tt *testing.T) {
 	t := newShell(tt)
 	root := newRoot(command.New(setting.Environment{}))
 	root.InitDefaultVersionFlag()
-	for _, cmd := range command.AllCommands(root) {
+	for _, cmd := range allCommands(root) {
 		var want bytes.Buffer
 		command.WriteHelp(&want, cmd)
 		words := strings.Fields(cmd.CommandPath())[1:]
@@ -64,7 +64,7 @@ func TestHelp_OfACommandIsTheSameWithTheFlagsOfAll(tt *testing.T) {
 }
 
 func TestHelp_EveryExampleParses(t *testing.T) {
-	for _, cmd := range command.AllCommands(newRoot(command.New(setting.Environment{}))) {
+	for _, cmd := range allCommands(newRoot(command.New(setting.Environment{}))) {
 		for line := range strings.Lines(strings.NewReplacer("\\\n", " ", "|\n", "| ").Replace(cmd.Example)) {
 			_, line, found := strings.Cut(line, "brokerctl ")
 			if !found {

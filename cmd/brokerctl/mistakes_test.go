@@ -204,13 +204,13 @@ func TestMistakes_AnEmptyIDOrNameIsRefusedByEveryCommand(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
 	checked := 0
-	for _, cmd := range command.AllCommands(newRoot(command.New(setting.Environment{}))) {
+	for _, cmd := range allCommands(newRoot(command.New(setting.Environment{}))) {
 		if !cmd.Runnable() {
 			continue
 		}
 		words := command.ArgumentWords(cmd)
 		for i, word := range words {
-			if slices.Contains(command.MayBeEmpty, word) {
+			if command.MayBeEmpty(cmd, word) {
 				continue
 			}
 			args := slices.Concat(strings.Fields(cmd.CommandPath())[1:], slices.Repeat([]string{"1"}, len(words)))

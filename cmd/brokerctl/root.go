@@ -1,8 +1,6 @@
 package main
 
 import (
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"brokerd"
@@ -129,12 +127,13 @@ func newRoot(c *command.Caller) *cobra.Command {
 	root.SetHelpCommand(help)
 	root.AddCommand(topics()...)
 	command.AddAliases(root)
-	command.Must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(output.Outputs, cobra.ShellCompDirectiveNoFileComp)))
-	command.Must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(setting.ColorChoices, cobra.ShellCompDirectiveNoFileComp)))
-	c.Bind(root)
-	if slices.Contains(c.Args, cobra.ShellCompRequestCmd) || slices.Contains(c.Args, cobra.ShellCompNoDescRequestCmd) {
-		c.CompleteFlags(root, words.FlagWords()) // this is the slowest part, and only a shell's request for completions needs it
+	for name, kind := range map[string]command.Kind{
+		"addr": {Name: "ADDRESS"}, "session": words.Session, "agent": words.Agent,
+		"output": {Name: "FORMAT", Fixed: output.Outputs}, "color": {Name: "WHEN", Fixed: setting.ColorChoices},
+	} {
+		c.Describe(root, root.PersistentFlags().Lookup(name), kind)
 	}
+	c.Bind(root)
 	command.RefuseEmptyArguments(root)
 	c.MarkRuns(root)
 	return root

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/setting"
@@ -27,7 +29,7 @@ func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(tt *testing.T) {
 }
 
 func TestTree_EveryListHasALimit(t *testing.T) {
-	for _, cmd := range command.AllCommands(newRoot(command.New(setting.Environment{}))) {
+	for _, cmd := range allCommands(newRoot(command.New(setting.Environment{}))) {
 		if cmd.Name() == "list" && cmd.Flags().Lookup("limit") == nil {
 			t.Errorf("%s takes no --limit", cmd.CommandPath())
 		}
@@ -89,4 +91,13 @@ func TestTree_AnUnknownCommandWithHelpIsOneLineOnStandardError(tt *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != problem.ExitUsage || out.Len() > 0 || err.String() != want {
 		t.Errorf("exit code %d, output %q, errors %q", code, out.String(), err.String())
 	}
+}
+
+// allCommands returns a command and all below it, help topics included.
+func allCommands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, sub := range cmd.Commands() {
+		all = append(all, allCommands(sub)...)
+	}
+	return all
 }

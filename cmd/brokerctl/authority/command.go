@@ -126,7 +126,9 @@ func showCertificates(c *command.Caller, cmd *cobra.Command, all []Certificate) 
 		e := json.NewEncoder(out)
 		e.SetEscapeHTML(false)
 		for _, v := range all {
-			shown := CertificateFiles{v.Kind, v.Session, v.Agent, slices.Concat([]string{}, v.Hosts), v.File, v.Key, v.Expires, v.Written}
+			shown := CertificateFiles{
+				v.Kind, v.Session, v.Agent, slices.Concat([]string{}, v.Hosts), v.File, v.Key, v.Expires, v.Written,
+			}
 			if err := e.Encode(shown); err != nil {
 				return err
 			}

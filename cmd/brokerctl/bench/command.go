@@ -7,11 +7,11 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
@@ -20,48 +20,6 @@ import (
 	"brokerd/cmd/brokerctl/table"
 	"brokerd/cmd/internal/childdaemon"
 )
-
-// benchOptions are the options of bench.
-type benchOptions struct {
-	workloads   []string
-	seconds     float64
-	rounds      int
-	size        int
-	preload     int
-	idle        int
-	subscribers int
-	watchers    int
-	held        int
-	changes     int
-	finished    int
-	waiting     int
-	bulk        int
-	numbered    bool
-	objects     bool
-	keep        time.Duration
-	folder      string
-}
-
-// AddFlags adds the options.
-func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.workloads, "workloads", nil, "which of the above, separated by commas (default: all)")
-	f.Float64Var(&o.seconds, "seconds", 5, "how long each workload runs, except watch")
-	f.IntVar(&o.rounds, "rounds", 1, "runs of each workload; the median is printed")
-	f.IntVar(&o.size, "size", 1024, fmt.Sprintf("bytes of a payload or value, at least %d", MinSize))
-	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes")
-	f.IntVar(&o.idle, "idle", 0, "connected agents that wait for work and get none")
-	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that do not read")
-	f.IntVar(&o.watchers, "watchers", 0, "dashboards that follow the overview over HTTP")
-	command.DurationVar(f, &o.keep, "keep", 0, "archive and remove finished messages and events after this time; 0: as in a new session")
-	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
-	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher receives in workload watch")
-	f.IntVar(&o.finished, "finished", 0, "messages sent and acknowledged before the first workload")
-	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in one mailbox in the workloads above")
-	f.IntVar(&o.bulk, "bulk", BulkTasks, "ready tasks in bulk; its other sizes are in proportion")
-	f.StringVar(&o.folder, "folder", "/var/tmp", "where the separate broker has its data: every send waits for this disk")
-	f.BoolVar(&o.numbered, "numbered", false, "use producer numbers and request ids, so that the broker recognises duplicates")
-	f.BoolVar(&o.objects, "objects", false, "messages are JSON objects of type test_result")
-}
 
 const benchLong = `Start a broker in a temporary folder, and measure it. Where --addr, BROKERD_ADDR,
 BROKERD_DATA or .brokerd.yaml names a broker, measure that one instead, in a session of
@@ -111,29 +69,63 @@ that bulk opens. HTTP is measured on the broker's Unix socket. bench needs opera
 rights.`
 
 // NewCommand measures the broker.
-func NewCommand(c *command.Caller) *cobra.Command {
-	var o benchOptions
-	cmd := &cobra.Command{
-		Use:               "bench",
-		Short:             "Measure the broker",
-		Example:           "  brokerctl bench --workloads agents,locks --seconds 10",
-		Long:              benchLong,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.Env.Get("GOGC") == "" {
-				debug.SetGCPercent(400) // to collect a small heap all the time would measure the collector
-			}
-			return runBench(c, cmd, o)
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	command.Must(cmd.RegisterFlagCompletionFunc("workloads", cobra.FixedCompletions(benchNames(), cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+func NewCommand(c *command.Caller) *cobra.Command { return benchCommand.Command(c) }
+
+var benchCommand = command.Procedure[command.None]{
+	Page: command.Page{
+		Use:     "bench",
+		Short:   "Measure the broker",
+		Example: "  brokerctl bench --workloads agents,locks --seconds 10",
+		Long:    benchLong,
+	},
+	Options: []command.Option{
+		{Name: "workloads", Type: "strings", Comma: true, Kind: command.Kind{Name: "NAME", Fixed: benchNames()},
+			Usage: "which of the above, separated by commas (default: all)"},
+		{Name: "seconds", Type: "double", Value: "5", Usage: "how long each workload runs, except watch"},
+		number("rounds", 1, "runs of each workload; the median is printed"),
+		number("size", 1024, fmt.Sprintf("bytes of a payload or value, at least %d", MinSize)),
+		number("preload", 0, "messages that wait in 100 other mailboxes"),
+		number("idle", 0, "connected agents that wait for work and get none"),
+		number("subscribers", 0, "event subscribers that do not read"),
+		number("watchers", 0, "dashboards that follow the overview over HTTP"),
+		{Name: "keep", Type: "duration",
+			Usage: "archive and remove finished messages and events after this time; 0: as in a new session"},
+		number("held", 10_000, "locks that others hold in workload held"),
+		number("changes", 10_000, "changes that each watcher receives in workload watch"),
+		number("finished", 0, "messages sent and acknowledged before the first workload"),
+		number("waiting", 100_000, "messages that wait in one mailbox in the workloads above"),
+		number("bulk", BulkTasks, "ready tasks in bulk; its other sizes are in proportion"),
+		{Name: "folder", Type: "string", Value: "/var/tmp",
+			Usage: "where the separate broker has its data: every send waits for this disk"},
+		{Name: "numbered", Type: "bool",
+			Usage: "use producer numbers and request ids, so that the broker recognises duplicates"},
+		{Name: "objects", Type: "bool", Usage: "messages are JSON objects of type test_result"},
+	},
+	Run: func(g *command.Given, _ command.None) error {
+		if g.Env.Get("GOGC") == "" {
+			debug.SetGCPercent(400) // to collect a small heap all the time would measure the collector
+		}
+		return runBench(g)
+	},
 }
 
-func runBench(c *command.Caller, cmd *cobra.Command, o benchOptions) error {
-	if err := o.check(); err != nil {
+// number is an option for a number, with its default.
+func number(name string, value int, usage string) command.Option {
+	return command.Option{Name: name, Type: "int", Value: strconv.Itoa(value), Usage: usage}
+}
+
+func runBench(g *command.Given) error {
+	c, cmd := g.Caller, g.Cmd
+	seconds := g.Float("seconds")
+	o := Options{
+		Workloads: g.Texts("workloads"), Duration: time.Duration(seconds * float64(time.Second)), Rounds: g.Int("rounds"),
+		Size: g.Int("size"), Preload: g.Int("preload"), Idle: g.Int("idle"), Subscribers: g.Int("subscribers"),
+		Watchers: g.Int("watchers"), Held: g.Int("held"), Changes: g.Int("changes"), Finished: g.Int("finished"),
+		Waiting: g.Int("waiting"), Bulk: g.Int("bulk"), Numbered: g.On("numbered"), Objects: g.On("objects"),
+		Keep:     g.Duration("keep"),
+		Progress: func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
+	}
+	if err := o.check(seconds); err != nil {
 		return err
 	}
 	format, err := c.Format()
@@ -148,7 +140,7 @@ func runBench(c *command.Caller, cmd *cobra.Command, o benchOptions) error {
 		return s.Refused
 	}
 	if s.Addr.Value == "" && c.Env.Get("BROKERD_DATA") == "" {
-		stop, err := benchBroker(c, cmd, o.folder)
+		stop, err := benchBroker(c, cmd, g.Text("folder"))
 		if err != nil {
 			return err
 		}
@@ -159,25 +151,7 @@ func runBench(c *command.Caller, cmd *cobra.Command, o benchOptions) error {
 		another.Client = nil
 		return another.Connect(ctx)
 	}
-	results, err := Run(cmd.Context(), connect, Options{
-		Workloads:   o.workloads,
-		Duration:    time.Duration(o.seconds * float64(time.Second)),
-		Rounds:      o.rounds,
-		Size:        o.size,
-		Preload:     o.preload,
-		Idle:        o.idle,
-		Subscribers: o.subscribers,
-		Watchers:    o.watchers,
-		Held:        o.held,
-		Changes:     o.changes,
-		Finished:    o.finished,
-		Waiting:     o.waiting,
-		Bulk:        o.bulk,
-		Numbered:    o.numbered,
-		Objects:     o.objects,
-		Keep:        o.keep,
-		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
-	})
+	results, err := Run(cmd.Context(), connect, o)
 	// What was measured before an error is worth seeing.
 	if shown := ShowBench(c, cmd.OutOrStdout(), format, results); err == nil {
 		err = shown
@@ -213,27 +187,27 @@ func benchBroker(c *command.Caller, cmd *cobra.Command, folder string) (stop fun
 	return stop, nil
 }
 
-// check refuses options that cannot be meant.
-func (o *benchOptions) check() error {
-	for _, w := range o.workloads {
+// check refuses options that cannot be meant. seconds are the duration, which may be out of its range.
+func (o *Options) check(seconds float64) error {
+	for _, w := range o.Workloads {
 		if !slices.Contains(benchNames(), w) {
 			return problem.Usagef("--workloads: there is no %q; there are %s", w, strings.Join(benchNames(), ", "))
 		}
 	}
 	switch {
-	case o.seconds <= 0 || o.seconds > 3600:
-		return problem.Usagef("--seconds is %v; above 0 and up to 3600 is allowed", o.seconds)
-	case o.rounds < 1:
-		return problem.Usagef("--rounds is %d; at least 1 is needed", o.rounds)
-	case o.size < MinSize || o.size > 256<<10:
-		return problem.Usagef("--size is %d; %d to %d bytes are allowed", o.size, MinSize, 256<<10)
-	case o.held < 0 || o.held > 100_000:
-		return problem.Usagef("--held is %d; 0 to 100,000 are allowed", o.held)
-	case o.bulk < 1 || o.bulk > BulkTasks:
-		return problem.Usagef("--bulk is %d; 1 to %d are allowed", o.bulk, BulkTasks)
-	case o.changes < 1:
-		return problem.Usagef("--changes is %d; at least 1 is needed", o.changes)
-	case o.preload < 0 || o.idle < 0 || o.subscribers < 0 || o.watchers < 0 || o.finished < 0 || o.waiting < 0:
+	case seconds <= 0 || seconds > 3600:
+		return problem.Usagef("--seconds is %v; above 0 and up to 3600 is allowed", seconds)
+	case o.Rounds < 1:
+		return problem.Usagef("--rounds is %d; at least 1 is needed", o.Rounds)
+	case o.Size < MinSize || o.Size > 256<<10:
+		return problem.Usagef("--size is %d; %d to %d bytes are allowed", o.Size, MinSize, 256<<10)
+	case o.Held < 0 || o.Held > 100_000:
+		return problem.Usagef("--held is %d; 0 to 100,000 are allowed", o.Held)
+	case o.Bulk < 1 || o.Bulk > BulkTasks:
+		return problem.Usagef("--bulk is %d; 1 to %d are allowed", o.Bulk, BulkTasks)
+	case o.Changes < 1:
+		return problem.Usagef("--changes is %d; at least 1 is needed", o.Changes)
+	case o.Preload < 0 || o.Idle < 0 || o.Subscribers < 0 || o.Watchers < 0 || o.Finished < 0 || o.Waiting < 0:
 		return problem.Usagef("--preload, --idle, --subscribers, --watchers, --finished and --waiting must not be negative")
 	}
 	return nil
@@ -270,7 +244,8 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 		encoder := json.NewEncoder(out)
 		for _, r := range lines {
 			line := Measurement{r.Workload, r.Rounds, r.Count, r.Took.Seconds(), r.PerSecond,
-				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil, 1000 * milliseconds(r.CPU), r.Memory, r.Backlog}
+				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil,
+				1000 * milliseconds(r.CPU), r.Memory, r.Backlog}
 			if r.MostShare > 0 {
 				line.LeastShare, line.MostShare = &r.LeastShare, &r.MostShare
 			}
@@ -283,8 +258,9 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 	if len(lines) == 0 {
 		return nil
 	}
-	t := c.NewTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "COUNT", Rank: 3}, table.Column{Name: "A SECOND"},
-		table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4}, table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
+	t := c.NewTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "COUNT", Rank: 3},
+		table.Column{Name: "A SECOND"}, table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4},
+		table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
 		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5}, table.Column{Name: "BACKLOG", Rank: 6})
 	for _, r := range lines {
 		share, memory, backlog := "-", "-", "-"

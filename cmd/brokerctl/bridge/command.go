@@ -10,31 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"brokerd/cmd/brokerctl/bridge/engine"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/internal/prompt"
 )
-
-// bridgeOptions are the options of bridge.
-type bridgeOptions struct {
-	rescan, settle time.Duration
-	sendHistory    bool
-	roles          []string
-	blockers       bool
-}
-
-// AddFlags adds the options.
-func (o *bridgeOptions) AddFlags(f *pflag.FlagSet) {
-	command.DurationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read without a change")
-	command.DurationVar(f, &o.settle, "settle", 10*time.Second, "reject or archive a file that is unchanged for this time")
-	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE; NAME may have *; repeatable")
-	f.BoolVar(&o.blockers, "blockers", false, "blocker events of agent-messages make blockers")
-	f.BoolVar(&o.sendHistory, "send-history", false, "also send what files had before the first start")
-}
 
 const bridgeLong = `Synchronise a folder and the session in both directions, for agents that only
 have files. FORMAT is the layout of the folder: %s.
@@ -47,55 +30,56 @@ It runs until SIGINT or SIGTERM and reconnects. A folder has one bridge at a
 time. bridge needs operator rights.`
 
 // NewCommand synchronises a folder and a session.
-func NewCommand(c *command.Caller) *cobra.Command {
-	o := &bridgeOptions{}
-	cmd := &cobra.Command{
+func NewCommand(c *command.Caller) *cobra.Command { return bridge.Command(c) }
+
+var bridge = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:     "bridge FORMAT DIR",
 		Short:   "Connect agents that only have files",
 		Long:    fmt.Sprintf(bridgeLong, strings.Join(Formats(), ", ")),
 		Example: "  brokerctl bridge maildir ./team --role 'qa-*=critic'",
-		Args:    command.Exactly("the format", "the folder"),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 0 {
-				return Formats(), cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(Formats(), args[0]) {
-				return problem.Usagef("%q is not a format; the formats are %s", args[0], strings.Join(Formats(), ", "))
-			}
-			if o.rescan < 10*time.Millisecond || o.settle <= 0 {
-				return problem.Usagef("--rescan must be at least 10ms and --settle more than 0")
-			}
-			if o.blockers && args[0] != "agent-messages" {
-				return problem.Usagef("--blockers is for the format agent-messages; %s has no events", args[0])
-			}
-			roles, err := rolesOf(o.roles)
-			if err != nil {
-				return err
-			}
-			if info, err := os.Stat(c.Env.Path(args[1])); err != nil || !info.IsDir() {
-				return problem.Usagef("%s is not a folder that can be read", args[1])
-			}
-			broker, err := c.Connect(cmd.Context(), c.RetryNotice(cmd))
-			if err != nil {
-				return err
-			}
-			w := cmd.ErrOrStderr()
-			err = Run(cmd.Context(), args[0], engine.Options{
-				Client: broker, Dir: c.Env.Path(args[1]), Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
-				Roles: roles, Blockers: o.blockers,
-				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", prompt.Clean(line)) },
-			})
-			if errors.Is(err, context.Canceled) {
-				return cmd.Context().Err()
-			}
+	},
+	Args: []command.Arg{
+		{Name: "the format", Kind: command.Kind{Fixed: Formats()}}, {Name: "the folder", Kind: command.Folder},
+	},
+	Options: []command.Option{
+		{Name: "rescan", Type: "duration", Value: "5s", Usage: "how often the folder is read without a change"},
+		{Name: "settle", Type: "duration", Value: "10s", Usage: "reject or archive a file that is unchanged for this time"},
+		{Name: "role", Type: "strings", Kind: words.Role, Usage: "NAME=ROLE; NAME may have *; repeatable"},
+		{Name: "blockers", Type: "bool", Usage: "blocker events of agent-messages make blockers"},
+		{Name: "send-history", Type: "bool", Usage: "also send what files had before the first start"},
+	},
+	Run: func(g *command.Given, _ command.None) error {
+		format, dir, w := g.Args[0], g.Env.Path(g.Args[1]), g.Cmd.ErrOrStderr()
+		o := engine.Options{
+			Dir: dir, Rescan: g.Duration("rescan"), Settle: g.Duration("settle"), SendHistory: g.On("send-history"),
+			Blockers: g.On("blockers"), Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", prompt.Clean(line)) },
+		}
+		if !slices.Contains(Formats(), format) {
+			return problem.Usagef("%q is not a format; the formats are %s", format, strings.Join(Formats(), ", "))
+		}
+		if o.Rescan < 10*time.Millisecond || o.Settle <= 0 {
+			return problem.Usagef("--rescan must be at least 10ms and --settle more than 0")
+		}
+		if o.Blockers && format != "agent-messages" {
+			return problem.Usagef("--blockers is for the format agent-messages; %s has no events", format)
+		}
+		var err error
+		if o.Roles, err = rolesOf(g.Texts("role")); err != nil {
 			return err
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	return cmd
+		}
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return problem.Usagef("%s is not a folder that can be read", g.Args[1])
+		}
+		if o.Client, err = g.Connect(g.Cmd.Context(), g.RetryNotice(g.Cmd)); err != nil {
+			return err
+		}
+		err = Run(g.Cmd.Context(), format, o)
+		if errors.Is(err, context.Canceled) {
+			return g.Cmd.Context().Err()
+		}
+		return err
+	},
 }
 
 // rolesOf reads the values of --role.

@@ -76,13 +76,13 @@ func (r *request) add(
 				name = "request." + name
 			}
 			flag := cmd.Flags().VarPF(&value{kind: kind}, name, "", usage(f, comments[f.FullName()]))
-			switch {
+			switch e := f.Enum(); {
 			case kind == "bool":
 				flag.NoOptDefVal = "true"
-			case f.Enum() != nil:
-				names := jsonform.EnumNames(f.Enum())
-				complete := cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)
-				command.Must(cmd.RegisterFlagCompletionFunc(name, complete))
+			case e != nil:
+				r.c.Describe(cmd, flag, command.Kind{Fixed: jsonform.EnumNames(e)})
+			default:
+				r.c.Describe(cmd, flag, command.Kind{})
 			}
 			r.flags[name] = path
 		}

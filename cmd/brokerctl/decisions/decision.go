@@ -35,7 +35,7 @@ func decisionOpen() submission {
 brokerctl review submit.`,
 		Example: `  brokerctl --agent builder-1 decision open role:lead "Which database?" \
     --verdict postgres --verdict sqlite --wait 90s`,
-	}, []command.Arg{receiver, {Field: "title", Name: "the title"}},
+	}, []command.Arg{receiver, {Field: "title", Name: "the title", Text: true}},
 		waitForVerdict,
 		command.Option{Field: "kind", Value: "custom", Usage: "{}"},
 		command.Option{Field: "scope",
@@ -55,7 +55,7 @@ func newRuling(kind pb.DecisionKind, verdict, flagsOf string, page command.Page,
 		Page: page,
 		Call: find(kind, func(q *pb.DecideRequest) *string { return &q.Id },
 			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.Decide)),
-		Args: append(args, command.Arg{Field: "reason", Name: "the text", Kind: command.Joined}),
+		Args: append(args, command.Arg{Field: "reason", Name: "the text", Text: true, Kind: command.Joined}),
 		Options: []command.Option{
 			{Name: "reason", Type: "string",
 				Usage: "the reason, in place of TEXT; @FILE reads a file, - standard input"},
@@ -187,16 +187,17 @@ codes are those of brokerctl review submit.`,
 	},
 	Call: find(0, func(q *pb.ResubmitDecisionRequest) *string { return &q.Id },
 		command.Of((*client.Client).Decisions, pb.DecisionServiceClient.ResubmitDecision)),
-	Args: []command.Arg{anyDecision, {Field: "title", Name: "the title"}},
-	Options: append(contentOptions(), passToken, waitForVerdict, command.RequestID, command.Option{
-		Field: "deadline", Kind: command.Ahead,
-		Usage: "when the round escalates without a verdict: a duration such as 30m, or a time",
-	}),
+	Args: []command.Arg{anyDecision, {Field: "title", Name: "the title", Text: true}},
+	Options: append(command.ContentOptions("content", command.JSON),
+		passToken, waitForVerdict, command.RequestID, command.Option{
+			Field: "deadline", Kind: command.Ahead,
+			Usage: "when the round escalates without a verdict: a duration such as 30m, or a time",
+		}),
 	Prepare: func(g *command.Given, q *pb.ResubmitDecisionRequest) error {
 		if g.Text("body") == "-" && q.GetContent().GetBody() == "" {
 			return problem.Usagef("--body -: standard input is empty; without --body, the last content stays")
 		}
-		return checkSources(g)
+		return g.OneSource()
 	},
 	After: awaitVerdict[*pb.ResubmitDecisionRequest, *pb.ResubmitDecisionResponse],
 	Shown: "decision",
@@ -212,7 +213,7 @@ var decisionCancel = command.Spec[*pb.CancelDecisionRequest, *pb.CancelDecisionR
 	},
 	Call: find(0, func(q *pb.CancelDecisionRequest) *string { return &q.Id },
 		command.Of((*client.Client).Decisions, pb.DecisionServiceClient.CancelDecision)),
-	Args:    []command.Arg{anyDecision, {Field: "reason", Name: "the text", Kind: command.Joined}},
+	Args:    []command.Arg{anyDecision, {Field: "reason", Name: "the text", Text: true, Kind: command.Joined}},
 	Options: []command.Option{command.RequestID},
 	Shown:   "decision",
 	Text:    decisionText[*pb.CancelDecisionRequest, *pb.CancelDecisionResponse],

@@ -56,7 +56,7 @@ func newSubmission(kind pb.DecisionKind, page command.Page, args []command.Arg, 
 		Page: page,
 		Call: submit,
 		Args: args,
-		Options: append(append(contentOptions(), options...),
+		Options: append(append(command.ContentOptions("content", command.JSON), options...),
 			command.Option{Field: "task_id", Name: "task", Kind: words.Task, Usage: "the task it belongs to"},
 			command.Option{Field: "thread_id", Name: "thread", Kind: command.Kind{Name: "THREAD"},
 				Usage: "the thread of its messages"},
@@ -77,7 +77,7 @@ func newSubmission(kind pb.DecisionKind, page command.Page, args []command.Arg, 
 					return err
 				}
 			}
-			return checkSources(g)
+			return g.OneSource()
 		},
 		After: awaitVerdict[*pb.OpenDecisionRequest, *pb.OpenDecisionResponse],
 		Shown: "decision",
@@ -87,27 +87,6 @@ func newSubmission(kind pb.DecisionKind, page command.Page, args []command.Arg, 
 
 // receiver is the argument for the agent or role that decides.
 var receiver = command.Arg{Name: "the receiver", Kind: command.Kind{Words: words.Owners}}
-
-// contentOptions are the options for what is submitted.
-func contentOptions() []command.Option {
-	return []command.Option{
-		{Field: "content.body", Kind: command.Content, Usage: "the text; @FILE reads a file, - standard input"},
-		{Field: "content.payload", Kind: command.JSON, Usage: "any JSON; @FILE reads a file, - standard input"},
-		{Field: "content.files", Name: "file", Kind: command.Kind{
-			Name: "PATH[:LINE]", Complete: cobra.ShellCompDirectiveDefault, Read: command.As(command.ParseFile),
-		}, Usage: "a file it is about; repeatable"},
-		{Field: "content.artifacts", Name: "artifact", Kind: command.Kind{Name: "NAME"},
-			Usage: "an artifact it is about; repeatable"},
-	}
-}
-
-// checkSources refuses to read standard input twice.
-func checkSources(g *command.Given) error {
-	if g.Text("body") == "-" && g.Text("payload") == "-" {
-		return problem.Usagef("--body and --payload cannot both be standard input")
-	}
-	return nil
-}
 
 // address sets the agent or role that decides.
 func address(q *pb.OpenDecisionRequest, receiver string) error {
@@ -160,7 +139,7 @@ Exit codes:
 		Example: example,
 	}, []command.Arg{
 		{Field: "scope", Name: "the scope", Kind: command.Kind{Words: words.DecisionWords(kind)}},
-		receiver, {Field: "title", Name: "the title"},
+		receiver, {Field: "title", Name: "the title", Text: true},
 	}, options...)
 }
 
@@ -259,7 +238,8 @@ Exit codes with --wait: 0 accepted, 10 deferred, 11 rejected, 4 no answer.`,
 	},
 	Call: submit,
 	Args: []command.Arg{
-		{Field: "scope", Name: "the agent", Kind: words.Agent}, {Field: "title", Name: "the text", Kind: command.Joined},
+		{Field: "scope", Name: "the agent", Kind: words.Agent},
+		{Field: "title", Name: "the text", Text: true, Kind: command.Joined},
 	},
 	Options: []command.Option{
 		{Field: "deadline", Kind: command.Ahead,

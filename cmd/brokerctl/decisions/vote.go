@@ -42,7 +42,7 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 	},
 	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.OpenVote),
 	Args: []command.Arg{
-		{Field: "title", Name: "the title"},
+		{Field: "title", Name: "the title", Text: true},
 		{Field: "options", Name: "the first option"}, {Field: "options", Name: "the second option"},
 	},
 	Options: []command.Option{
@@ -104,8 +104,10 @@ var voteClose = command.Spec[*pb.CloseVoteRequest, *pb.CloseVoteResponse]{
 		Long:    "Close a vote with the ballots cast so far. Only its opener and operators may do so.",
 		Example: "  brokerctl --agent lead vote close v-4711",
 	},
-	Call:    command.Of((*client.Client).Votes, pb.VoteServiceClient.CloseVote),
-	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: openVote}, {Field: "reason", Name: "the reason"}},
+	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.CloseVote),
+	Args: []command.Arg{
+		{Field: "id", Name: "the id", Kind: openVote}, {Field: "reason", Name: "the reason", Text: true},
+	},
 	Options: []command.Option{command.RequestID},
 	Shown:   "vote",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.CloseVoteRequest, a *pb.CloseVoteResponse) {

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"brokerd/client"
@@ -18,25 +17,13 @@ import (
 	"brokerd/cmd/brokerctl/internal/problem"
 )
 
-// demoOptions are the options of demo.
-type demoOptions struct {
-	pace      float64
-	dashboard bool
-}
-
-// AddFlags adds the options.
-func (o *demoOptions) AddFlags(f *pflag.FlagSet) {
-	f.Float64Var(&o.pace, "pace", 1, "how long the agents take: 2 = twice as long, 0 = no time")
-	f.BoolVar(&o.dashboard, "dashboard", false, "print a link to the dashboard, and keep the team at work until Ctrl-C")
-}
-
 // NewCommand returns the command brokerctl demo.
 func NewCommand(c *command.Caller, link func(context.Context, *client.Client) (string, error)) *cobra.Command {
-	o := &demoOptions{}
-	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Show a small team at work, on a separate broker",
-		Long: `Start a broker in a temporary folder, and show how a lead, two builders and a reviewer
+	return command.Procedure[command.None]{
+		Page: command.Page{
+			Use:   "demo",
+			Short: "Show a small team at work, on a separate broker",
+			Long: `Start a broker in a temporary folder, and show how a lead, two builders and a reviewer
 work with it: tasks for a role, a failed task and its retry, a question, a dead letter, a
 message to everyone; then locks, a token, and a crash. It takes about twenty seconds and
 does not touch other brokers. When it ends, even if it is interrupted or killed, nothing
@@ -50,13 +37,18 @@ With --dashboard, the demo prints a link for a browser instead. Its team plans, 
 reviews, votes and sometimes fails, until Ctrl-C.
 
 brokerd is started from the folder that brokerctl is in, else from PATH.`,
-		Example: `  brokerctl demo
+			Example: `  brokerctl demo
   brokerctl demo --dashboard`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !(o.pace >= 0 && o.pace <= 10) {
-				return problem.Usagef("--pace is %v; 0 to 10 is allowed", o.pace)
+		},
+		Options: []command.Option{
+			{Name: "pace", Type: "double", Value: "1", Usage: "how long the agents take: 2 = twice as long, 0 = no time"},
+			{Name: "dashboard", Type: "bool",
+				Usage: "print a link to the dashboard, and keep the team at work until Ctrl-C"},
+		},
+		Run: func(g *command.Given, _ command.None) error {
+			pace := g.Float("pace")
+			if !(pace >= 0 && pace <= 10) {
+				return problem.Usagef("--pace is %v; 0 to 10 is allowed", pace)
 			}
 			brokerd, err := command.FindDaemon(c)
 			if err != nil {
@@ -70,23 +62,21 @@ brokerd is started from the folder that brokerctl is in, else from PATH.`,
 			if err != nil {
 				return err
 			}
-			out := output.WithoutSIGPIPE(cmd.OutOrStdout())
+			out := output.WithoutSIGPIPE(g.Cmd.OutOrStdout())
 			options := Options{
 				Brokerd: brokerd, Brokerctl: self, Out: out, Style: demoStyle(c, out, format == output.FormatJSON),
-				Variables: c.Env.Variables, Now: c.Env.Now, Pace: o.pace,
+				Variables: c.Env.Variables, Now: c.Env.Now, Pace: pace,
 			}
-			if o.dashboard {
+			if g.On("dashboard") {
 				options.Dashboard = link
 			}
-			err = Run(cmd.Context(), options)
+			err = Run(g.Cmd.Context(), options)
 			if errors.Is(err, syscall.EPIPE) { // the end of the reader is no error of the demo
 				return &problem.Failure{Code: problem.ExitSignal + int(syscall.SIGPIPE)}
 			}
 			return err
 		},
-	}
-	o.AddFlags(cmd.Flags())
-	return cmd
+	}.Command(c)
 }
 
 // demoStyle returns how the demo writes to out: a board on a terminal, else plain lines or JSON.

@@ -22,6 +22,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/registration"
 	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/cmd/brokerctl/internal/turn"
+	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -76,43 +77,53 @@ type hookOptions struct {
 
 // NewCommand returns the command brokerctl hook.
 func NewCommand(c *command.Caller) *cobra.Command {
-	o := &hookOptions{}
-	cmd := &cobra.Command{
+	cmd := hook.Command(c)
+	cmd.Args = oneHookVendor
+	// A setting that is wrong must not have the exit code that refuses a tool; the root would look at the output format
+	// here.
+	cmd.PersistentPreRun = func(cmd *cobra.Command, args []string) {
+		c.Global.Output = output.FormatPrompt // what it writes is for a language model
+		c.Global.Yields = args[0] != "codex"  // whose hooks have the environment of its daemon, not of the session
+		c.Global.Operator = cmd.Flags().Changed("agent") && c.Global.Agent == ""
+	}
+	return cmd
+}
+
+var hook = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "hook NAME",
 		Short: "Handle a hook event of a coding agent",
 		Long:  hookLong,
 		Example: `  echo '{"hook_event_name":"Stop","session_id":"s"}' |
     brokerctl --agent builder-1 hook claude-code`,
-		Args:              oneHookVendor,
-		ValidArgsFunction: completeHookVendors,
-		// A setting that is wrong must not have the exit code that refuses a tool; the root would look at the
-		// output format here.
-		PersistentPreRun: func(cmd *cobra.Command, args []string) {
-			c.Global.Output = output.FormatPrompt // what it writes is for a language model
-			c.Global.Yields = args[0] != "codex"  // whose hooks have the environment of its daemon, not of the session
-			c.Global.Operator = cmd.Flags().Changed("agent") && c.Global.Agent == ""
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.vendor = Vendors[args[0]]
-			return o.run(c, cmd)
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&o.fail, "fail", "open", "if the broker cannot be asked: open lets tools run, closed refuses them")
-	f.StringVar(&o.role, "role", "", "role of the agent when it is registered")
-	command.DurationVar(f, &o.maxHold, "for", 15*time.Minute, "how long a file stays locked after its last write, 1s to 7d")
-	command.DurationVar(f, &o.wait, "wait", 0, "wait up to this long for a locked file; less than the hook's timeout")
-	f.BoolVar(&o.keepGoing, "keep-going", false, "print new messages at the end of every turn")
-	command.DurationVar(f, &o.listen, "listen", 0,
-		"at the end of a turn, wait up to this long for a message; less than the hook's timeout")
-	command.DurationVar(f, &o.within, "within", hookLook,
-		"how long a hook that only looks or reports waits for the broker")
-	command.DurationVar(f, &o.pause, "pause", time.Minute,
-		"how long a turn started by a message listens before another message continues it")
-	f.BoolVar(&o.wake, "wake", false, "in the background, wait for mail and wake the session")
-	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; repeatable")
-	command.Must(cmd.RegisterFlagCompletionFunc("fail", cobra.FixedCompletions([]string{"open", "closed"}, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+	},
+	Args: []command.Arg{{Kind: command.Kind{Fixed: vendorNames}}},
+	Options: []command.Option{
+		{Name: "fail", Type: "string", Value: "open", Kind: command.Kind{Name: "MODE", Fixed: []string{"open", "closed"}},
+			Usage: "if the broker cannot be asked: open lets tools run, closed refuses them"},
+		{Name: "role", Type: "string", Kind: words.Role, Usage: "role of the agent when it is registered"},
+		{Name: "for", Type: "duration", Value: "15m",
+			Usage: "how long a file stays locked after its last write, 1s to 7d"},
+		{Name: "wait", Type: "duration", Usage: "wait up to this long for a locked file; less than the hook's timeout"},
+		{Name: "keep-going", Type: "bool", Usage: "print new messages at the end of every turn"},
+		{Name: "listen", Type: "duration",
+			Usage: "at the end of a turn, wait up to this long for a message; less than the hook's timeout"},
+		{Name: "within", Type: "duration", Value: prompt.Duration(hookLook),
+			Usage: "how long a hook that only looks or reports waits for the broker"},
+		{Name: "pause", Type: "duration", Value: "1m",
+			Usage: "how long a turn started by a message listens before another message continues it"},
+		{Name: "wake", Type: "bool", Usage: "in the background, wait for mail and wake the session"},
+		{Name: "tool", Type: "strings", Kind: command.Kind{Name: "NAME"},
+			Usage: "another tool that writes the file that its input names; repeatable"},
+	},
+	Run: func(g *command.Given, _ command.None) error {
+		o := &hookOptions{
+			vendor: Vendors[g.Args[0]], fail: g.Text("fail"), role: g.Text("role"), maxHold: g.Duration("for"),
+			wait: g.Duration("wait"), keepGoing: g.On("keep-going"), listen: g.Duration("listen"),
+			within: g.Duration("within"), pause: g.Duration("pause"), tools: g.Texts("tool"), wake: g.On("wake"),
+		}
+		return o.run(g.Caller, g.Cmd)
+	},
 }
 
 // writes reports whether the tool writes its file.
@@ -222,7 +233,8 @@ func (o *hookOptions) failed(c *command.Caller, cmd *cobra.Command, in Input, er
 		return o.refuse(cmd,
 			"the broker cannot be asked whether the file is free, and without it nothing is written here: "+text)
 	}
-	warning := "brokerctl hook: " + prompt.OneLine(text) + prompt.Either(in.Event == "PreToolUse", "; the file is not locked", "")
+	warning := "brokerctl hook: " + prompt.OneLine(text) +
+		prompt.Either(in.Event == "PreToolUse", "; the file is not locked", "")
 	fmt.Fprintln(cmd.ErrOrStderr(), warning)
 	return o.vendor.write(cmd.OutOrStdout(), hookAnswer{SystemMessage: warning})
 }
@@ -250,7 +262,8 @@ type Hook struct {
 }
 
 // errNoAgent is why a hook does nothing.
-var errNoAgent = errors.New("this session has no agent: call brokerctl init --agent NAME --role ROLE in the project's folder, or set BROKERD_AGENT")
+var errNoAgent = errors.New("this session has no agent: " +
+	"call brokerctl init --agent NAME --role ROLE in the project's folder, or set BROKERD_AGENT")
 
 // as makes a call in the agent's name, and registers it first if it is not.
 func (h *Hook) as(ctx context.Context, call func(*client.Client) error) error {
@@ -273,7 +286,9 @@ func (h *Hook) as(ctx context.Context, call func(*client.Client) error) error {
 	case "STALE_INCARNATION":
 		return &blocked{status.Convert(err).Message() + ": somebody else acts as this agent now; stop working"}
 	case "AGENT_NOT_REGISTERED":
-		request := &pb.RegisterAgentRequest{Role: h.role, Worktree: h.In.Cwd, Lease: durationpb.New(registration.ShellLease), Harness: h.session()}
+		request := &pb.RegisterAgentRequest{
+			Role: h.role, Worktree: h.In.Cwd, Lease: durationpb.New(registration.ShellLease), Harness: h.session(),
+		}
 		setting.AsDescribed(request, s.Content.Agents[s.BaseOf()])
 		if _, err = broker.Agents().RegisterAgent(ctx, request); err == nil {
 			err = call(broker)

@@ -65,20 +65,14 @@ const (
 // anyServersTools are tools of MCP servers that write a file.
 var anyServersTools = []string{"write_file", "edit_file", "create_file"}
 
+var vendorNames = slices.Sorted(maps.Keys(Vendors))
+
 // oneHookVendor checks the argument of hook.
 func oneHookVendor(_ *cobra.Command, args []string) error {
-	names := slices.Sorted(maps.Keys(Vendors))
-	if len(args) != 1 || !slices.Contains(names, args[0]) {
-		return problem.Usagef("hook needs the name of a coding agent: %s", strings.Join(names, ", "))
+	if len(args) != 1 || !slices.Contains(vendorNames, args[0]) {
+		return problem.Usagef("hook needs the name of a coding agent: %s", strings.Join(vendorNames, ", "))
 	}
 	return nil
-}
-
-func completeHookVendors(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return slices.Sorted(maps.Keys(Vendors)), cobra.ShellCompDirectiveNoFileComp
 }
 
 // Input is what a coding agent writes to a hook's standard input, as far as it matters here. Each

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,9 +36,10 @@ type DashboardLink struct {
 }
 
 // NewDashboardCommand returns the command brokerctl dashboard.
-func NewDashboardCommand(c *command.Caller) *cobra.Command {
-	var observer, open bool
-	cmd := &cobra.Command{
+func NewDashboardCommand(c *command.Caller) *cobra.Command { return dashboard.Command(c) }
+
+var dashboard = command.Procedure[*pb.CreateLoginLinkRequest]{
+	Page: command.Page{
 		Use:   "dashboard",
 		Short: "Print a link that opens the dashboard in a browser (operators)",
 		Long: `Print a link to the dashboard. A browser can use it once, within 2 minutes, and is then
@@ -48,34 +50,32 @@ session, who reads and changes nothing. "brokerctl credential list" shows the lo
 A broker without a TCP address opens one on 127.0.0.1, until it stops.`,
 		Example: `  brokerctl dashboard
   brokerctl dashboard --observer --open`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			broker, err := c.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			access := pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR
-			if observer {
-				access = pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER
-			}
-			login, err := createLogin(cmd.Context(), broker, access, c.Found.TLS != client.TLS{})
-			if err != nil {
-				return err
-			}
-			if err := c.ShowValue(cmd, login.link, login.link.text()); err != nil || !open {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), login.expires.Sub(c.Env.Now()))
-			defer cancel()
-			return openLink(c, ctx, login.link.URL, func(ctx context.Context) error {
-				return awaitLogin(ctx, broker, login.revision)
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&observer, "observer", false, "log in as an observer, who only reads")
-	cmd.Flags().BoolVar(&open, "open", false, "open the link in the browser, and wait until it is used")
-	return cmd
+	},
+	Options: []command.Option{
+		{Field: "access", Name: "observer", Means: int32(pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER),
+			Usage: "log in as an observer, who only reads"},
+		{Name: "open", Type: "bool", Usage: "open the link in the browser, and wait until it is used"},
+	},
+	Run: func(g *command.Given, q *pb.CreateLoginLinkRequest) error {
+		c := g.Caller
+		broker, err := c.Connect(g.Cmd.Context())
+		if err != nil {
+			return err
+		}
+		q.Access = cmp.Or(q.GetAccess(), pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR)
+		login, err := createLogin(g.Cmd.Context(), broker, q.GetAccess(), c.Found.TLS != client.TLS{})
+		if err != nil {
+			return err
+		}
+		if err := c.ShowValue(g.Cmd, login.link, login.link.text()); err != nil || !g.On("open") {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(g.Cmd.Context(), login.expires.Sub(c.Env.Now()))
+		defer cancel()
+		return openLink(c, ctx, login.link.URL, func(ctx context.Context) error {
+			return awaitLogin(ctx, broker, login.revision)
+		})
+	},
 }
 
 // A login is a new link.

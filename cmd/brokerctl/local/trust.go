@@ -20,15 +20,15 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// trustOptions are the options of trust.
-type trustOptions struct {
-	yes, list, revoke bool
-}
-
 // NewTrustCommand returns the command brokerctl trust.
 func NewTrustCommand(c *command.Caller) *cobra.Command {
-	o := &trustOptions{}
-	cmd := &cobra.Command{
+	cmd := trustCommand.Command(c)
+	cmd.Args = cobra.MaximumNArgs(1)
+	return cmd
+}
+
+var trustCommand = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "trust [FILE]",
 		Short: "Trust the broker and the credential that a .brokerd.yaml names",
 		Long: `Show where a .brokerd.yaml sends the calls of this folder and with which credential, ask
@@ -44,32 +44,31 @@ An entry in ~/.config/brokerd/trusted has the path and the SHA-256 of the five v
 		Example: `  brokerctl trust
   brokerctl trust --list
   brokerctl trust --revoke ../other/.brokerd.yaml`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: command.CompleteFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			store, err := c.Env.TrustStore()
-			switch {
-			case err != nil:
-				return err
-			case o.list:
-				return o.show(c, cmd, store)
-			}
-			path, err := trustedFile(c, args)
-			if err != nil {
-				return err
-			}
-			if o.revoke {
-				return o.distrust(c, cmd, store, path)
-			}
-			return o.trust(c, cmd, store, path)
-		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	f.BoolVar(&o.list, "list", false, "list the files that you trust")
-	f.BoolVar(&o.revoke, "revoke", false, "trust the file no longer")
-	cmd.MarkFlagsMutuallyExclusive("yes", "list", "revoke")
-	return cmd
+	},
+	Args: []command.Arg{{Kind: command.Kind{Files: true}}},
+	Options: []command.Option{
+		{Name: "yes", Type: "bool", Usage: "do not ask"},
+		{Name: "list", Type: "bool", Usage: "list the files that you trust"},
+		{Name: "revoke", Type: "bool", Usage: "trust the file no longer"},
+	},
+	Apart: [][]string{{"yes", "list", "revoke"}},
+	Run: func(g *command.Given, _ command.None) error {
+		store, err := g.Env.TrustStore()
+		switch {
+		case err != nil:
+			return err
+		case g.On("list"):
+			return showTrusted(g.Caller, g.Cmd, store)
+		}
+		path, err := trustedFile(g.Caller, g.Args)
+		if err != nil {
+			return err
+		}
+		if g.On("revoke") {
+			return distrust(g.Caller, g.Cmd, store, path)
+		}
+		return trust(g, store, path)
+	},
 }
 
 // trustedFile returns the file that the command is about.
@@ -109,7 +108,8 @@ type TrustDone struct {
 	CredentialFile string `json:"credential_file"`
 }
 
-func (o *trustOptions) trust(c *command.Caller, cmd *cobra.Command, store setting.TrustStore, path string) error {
+func trust(g *command.Given, store setting.TrustStore, path string) error {
+	c, cmd := g.Caller, g.Cmd
 	file, err := setting.ReadConfig(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return problem.Failf(problem.ExitNotFound, "there is no %s", path)
@@ -130,7 +130,7 @@ func (o *trustOptions) trust(c *command.Caller, cmd *cobra.Command, store settin
 		return c.ShowValue(cmd, done, path+" is trusted already")
 	}
 	writeConnection(cmd.ErrOrStderr(), path, file)
-	if err := o.ask(c, cmd); err != nil {
+	if err := ask(g); err != nil {
 		return err
 	}
 	if err := store.Add(path, file); err != nil {
@@ -163,12 +163,14 @@ func locationNote(p setting.Location) string {
 	case !p.Linked:
 		return "  (outside of the folder)"
 	}
-	return fmt.Sprintf("  (a symbolic link to %s%s)", prompt.OneLine(p.Target), prompt.Either(p.Inside, "", ", outside of the folder"))
+	return fmt.Sprintf("  (a symbolic link to %s%s)", prompt.OneLine(p.Target),
+		prompt.Either(p.Inside, "", ", outside of the folder"))
 }
 
 // ask returns nil if the user agrees.
-func (o *trustOptions) ask(c *command.Caller, cmd *cobra.Command) error {
-	if o.yes {
+func ask(g *command.Given) error {
+	cmd := g.Cmd
+	if g.On("yes") {
 		return nil
 	}
 	if !output.IsTerminal(cmd.InOrStdin()) {
@@ -183,7 +185,7 @@ func (o *trustOptions) ask(c *command.Caller, cmd *cobra.Command) error {
 	return problem.Failf(problem.ExitError, "the file is not trusted")
 }
 
-func (o *trustOptions) distrust(c *command.Caller, cmd *cobra.Command, store setting.TrustStore, path string) error {
+func distrust(c *command.Caller, cmd *cobra.Command, store setting.TrustStore, path string) error {
 	was, err := store.Remove(path)
 	if err != nil {
 		return problem.Failf(problem.ExitError, "%v", err)
@@ -200,8 +202,8 @@ type TrustRow struct {
 	State string `json:"state"` // trusted, changed since, missing
 }
 
-// show lists the entries.
-func (o *trustOptions) show(c *command.Caller, cmd *cobra.Command, store setting.TrustStore) error {
+// showTrusted lists the entries.
+func showTrusted(c *command.Caller, cmd *cobra.Command, store setting.TrustStore) error {
 	all, err := store.List()
 	if err != nil {
 		return err

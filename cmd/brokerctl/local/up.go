@@ -43,9 +43,10 @@ type Background struct {
 }
 
 // NewUpCommand returns the command brokerctl up.
-func NewUpCommand(c *command.Caller) *cobra.Command {
-	var listen []string
-	cmd := &cobra.Command{
+func NewUpCommand(c *command.Caller) *cobra.Command { return upCommand.Command(c) }
+
+var upCommand = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "up",
 		Short: "Start a broker in the background, unless one runs",
 		Long: `Start a broker in the background, unless one runs, and return when it answers.
@@ -54,48 +55,45 @@ at each login and reads ~/.config/brokerd/brokerd.yaml. Elsewhere, and with
 BROKERD_DATA, it is a process that no terminal holds.`,
 		Example: `  brokerctl up
   brokerctl up --listen 127.0.0.1:7420`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := Up(c, cmd.Context(), listen)
-			if err != nil {
-				return err
-			}
-			text := fmt.Sprintf("a broker runs already: process %d, data in %s", b.PID, b.Data)
-			if b.Started {
-				text = fmt.Sprintf("started a broker: process %d, data in %s\n%s shows its log; brokerctl down stops it",
-					b.PID, b.Data, b.Log)
-			}
-			return c.ShowValue(cmd, b, text)
-		},
-	}
-	cmd.Flags().StringArrayVar(&listen, "listen", nil,
-		"also listen there, for a browser or other machines: HOST:PORT, as brokerd --listen; repeatable")
-	return cmd
+	},
+	Options: []command.Option{{Name: "listen", Type: "strings",
+		Usage: "also listen there, for a browser or other machines: HOST:PORT, as brokerd --listen; repeatable"}},
+	Run: func(g *command.Given, _ command.None) error {
+		b, err := Up(g.Caller, g.Cmd.Context(), g.Texts("listen"))
+		if err != nil {
+			return err
+		}
+		text := fmt.Sprintf("a broker runs already: process %d, data in %s", b.PID, b.Data)
+		if b.Started {
+			text = fmt.Sprintf("started a broker: process %d, data in %s\n%s shows its log; brokerctl down stops it",
+				b.PID, b.Data, b.Log)
+		}
+		return g.ShowValue(g.Cmd, b, text)
+	},
 }
 
 // NewDownCommand returns the command brokerctl down.
-func NewDownCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
+func NewDownCommand(c *command.Caller) *cobra.Command { return downCommand.Command(c) }
+
+var downCommand = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "down",
 		Short: "Stop the broker of this user",
 		Long: `Stop the broker of this user on this machine, however it was started, and return when
 it has ended. A service of the user's systemd no longer starts at a login.`,
-		Example:           "  brokerctl down",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := down(c, cmd.Context())
-			if err != nil {
-				return err
-			}
-			text := "no broker runs on " + b.Data
-			if b.Stopped {
-				text = fmt.Sprintf("stopped the broker: process %d, data in %s", b.PID, b.Data)
-			}
-			return c.ShowValue(cmd, b, text)
-		},
-	}
+		Example: "  brokerctl down",
+	},
+	Run: func(g *command.Given, _ command.None) error {
+		b, err := down(g.Caller, g.Cmd.Context())
+		if err != nil {
+			return err
+		}
+		text := "no broker runs on " + b.Data
+		if b.Stopped {
+			text = fmt.Sprintf("stopped the broker: process %d, data in %s", b.PID, b.Data)
+		}
+		return g.ShowValue(g.Cmd, b, text)
+	},
 }
 
 // localData returns the data folder of this user's broker. It refuses settings that name another broker.
@@ -151,7 +149,8 @@ func Up(c *command.Caller, ctx context.Context, listen []string) (Background, er
 		return Background{}, err
 	}
 	if err := awaitBroker(c, ctx, dir, ended); err != nil {
-		return Background{}, problem.Failf(problem.ExitUnreachable, "the new broker does not answer: %v; %s shows its log", err, b.Log)
+		return Background{}, problem.Failf(problem.ExitUnreachable,
+			"the new broker does not answer: %v; %s shows its log", err, b.Log)
 	}
 	b.PID = holder(dir)
 	return b, nil
@@ -230,7 +229,8 @@ func down(c *command.Caller, ctx context.Context) (Background, error) {
 	case err := <-free:
 		return b, err
 	case <-ctx.Done():
-		return b, problem.Failf(problem.ExitError, "process %d has been told to stop, and has not ended within %v", b.PID, downPatience)
+		return b, problem.Failf(problem.ExitError,
+			"process %d has been told to stop, and has not ended within %v", b.PID, downPatience)
 	}
 }
 
@@ -343,7 +343,8 @@ func startService(c *command.Caller, ctx context.Context, systemctl string, word
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	switch {
 	case errors.Is(err, fs.ErrExist) && len(words) > 2:
-		return problem.Failf(problem.ExitConflict, "%s exists, and up does not change it: write the addresses there, or as listen into %s",
+		return problem.Failf(problem.ExitConflict,
+			"%s exists, and up does not change it: write the addresses there, or as listen into %s",
 			file, settings)
 	case errors.Is(err, fs.ErrExist):
 	case err != nil:
@@ -373,7 +374,8 @@ func runProgram(c *command.Caller, ctx context.Context, program string, args ...
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env, cmd.WaitDelay = c.Env.Variables, time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return problem.Failf(problem.ExitError, "%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, prompt.OneLine(string(out)))
+		return problem.Failf(problem.ExitError, "%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err,
+			prompt.OneLine(string(out)))
 	}
 	return nil
 }

@@ -34,7 +34,9 @@ ask also takes the flags of brokerctl send.`,
   brokerctl --agent builder-1 ask role:reviewer "Good to merge?" --wait 90s`,
 	},
 	FlagsOf: "send",
-	Args:    []command.Arg{{Field: "message.target", Name: "the receiver", Kind: receiver}, {Name: "the question"}},
+	Args: []command.Arg{
+		{Field: "message.target", Name: "the receiver", Kind: receiver}, {Name: "the question", Text: true},
+	},
 	Options: append(sendOptions("message"), command.Option{
 		Field: "wait", Value: "30s", Zero: true, Usage: "how long to wait for the answer, 1ms to 1h",
 	}),
@@ -100,7 +102,7 @@ whole text: otherwise the number is taken for the ID.`,
   brokerctl --agent builder-1 reply --ack "Done, see the branch login"
   brokerctl --agent builder-1 reply 4711.1 --ack --payload '{"ok":true}'`,
 	},
-	Args: []command.Arg{{Kind: command.Kind{Words: words.ClaimWords}}, {}},
+	Args: []command.Arg{{Kind: command.Kind{Words: words.ClaimWords}}, {Text: true}},
 	Options: append(contentOptions("message"), []command.Option{
 		{Field: "ack", Usage: "also finish the claim of the answered message"},
 		{Field: "message.subject",

@@ -35,7 +35,8 @@ Operators may send directives, and agents of the session's director roles.`,
 				"  brokerctl --agent lead agent " + kind + ` role:builder "until the build is green"`,
 		},
 		Args: []command.Arg{
-			{Field: "messages.target", Name: "the receiver", Kind: receiver}, {Field: "messages.subject", Kind: command.Joined},
+			{Field: "messages.target", Name: "the receiver", Kind: receiver},
+			{Field: "messages.subject", Text: true, Kind: command.Joined},
 		},
 		Options: []command.Option{command.RequestID},
 		Run: func(g *command.Given, q *pb.SendMessagesRequest) error {

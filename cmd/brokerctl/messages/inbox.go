@@ -155,7 +155,9 @@ func showInboxSummary(c *command.Caller, cmd *cobra.Command) error {
 }
 
 // listMessages lists messages over all pages.
-func listMessages(c *command.Caller, cmd *cobra.Command, request *pb.ListMessagesRequest, limit int, v output.View[*pb.InboxItem]) error {
+func listMessages(
+	c *command.Caller, cmd *cobra.Command, request *pb.ListMessagesRequest, limit int, v output.View[*pb.InboxItem],
+) error {
 	_, items, err := fetchMessages(c, cmd, request, limit)
 	if err != nil {
 		return err
@@ -208,7 +210,9 @@ func showInbox(c *command.Caller, cmd *cobra.Command, broker *client.Client, ite
 		prompt.Notices(cmd.OutOrStdout(), subjects)
 	}
 	for batch := range slices.Chunk(ids, 1000) {
-		request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: batch, MarkRead: true, PageSize: int32(len(batch))}
+		request := &pb.ListMessagesRequest{
+			Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: batch, MarkRead: true, PageSize: int32(len(batch)),
+		}
 		if _, err := broker.Messages().ListMessages(cmd.Context(), request); err != nil {
 			return err
 		}

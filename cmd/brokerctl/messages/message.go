@@ -56,8 +56,9 @@ func PrintDeliveries(c *command.Caller, w io.Writer, deliveries []*pb.Delivery) 
 		prompt.Say(w, "no recipients")
 		return
 	}
-	t := c.NewTable(w, table.Column{Name: "RECIPIENT", Min: 12}, table.Column{Name: "STATE", State: true}, table.Column{Name: "SINCE"},
-		table.Column{Name: "BY", Rank: 1, Min: 8}, table.Column{Name: "FAILED", Rank: 2}, table.Column{Name: "READ", Rank: 3})
+	t := c.NewTable(w, table.Column{Name: "RECIPIENT", Min: 12}, table.Column{Name: "STATE", State: true},
+		table.Column{Name: "SINCE"}, table.Column{Name: "BY", Rank: 1, Min: 8},
+		table.Column{Name: "FAILED", Rank: 2}, table.Column{Name: "READ", Rank: 3})
 	for _, d := range deliveries {
 		since := d.GetFinishedAt()
 		by := d.GetAckedBy()
@@ -68,16 +69,18 @@ func PrintDeliveries(c *command.Caller, w io.Writer, deliveries []*pb.Delivery) 
 			since = d.GetDueAt()
 		}
 		t.Row(d.GetMailbox(), prompt.Enum(d.GetState()), c.When(since), by,
-			fmt.Sprintf("%d of %d", d.GetAttempts(), d.GetMaxAttempts()), prompt.Either(d.GetReadAt() != nil, c.When(d.GetReadAt()), "no"))
+			fmt.Sprintf("%d of %d", d.GetAttempts(), d.GetMaxAttempts()),
+			prompt.Either(d.GetReadAt() != nil, c.When(d.GetReadAt()), "no"))
 	}
 	_ = t.Flush() // to the command's own output: an error cannot be reported anywhere
 	for _, d := range deliveries {
 		for _, o := range d.GetOffers() {
-			fmt.Fprintf(w, "%s, offer %d by %s to session %s, %s: %s\n", prompt.Clean(d.GetMailbox()), o.GetNumber(), byWay(o.GetWay()),
-				prompt.OneLine(o.GetHarness()), c.When(o.GetOfferedAt()), prompt.OneLine(offerOutcome(o)))
+			fmt.Fprintf(w, "%s, offer %d by %s to session %s, %s: %s\n",
+				prompt.Clean(d.GetMailbox()), o.GetNumber(), byWay(o.GetWay()), prompt.OneLine(o.GetHarness()), c.When(o.GetOfferedAt()), prompt.OneLine(offerOutcome(o)))
 		}
 		for _, a := range d.GetHistory() {
-			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", prompt.Clean(d.GetMailbox()), a.GetNumber(), prompt.Clean(a.GetAgent()), c.When(a.GetEndedAt()), prompt.OneLine(a.GetError()))
+			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", prompt.Clean(d.GetMailbox()), a.GetNumber(),
+				prompt.Clean(a.GetAgent()), c.When(a.GetEndedAt()), prompt.OneLine(a.GetError()))
 		}
 	}
 }
@@ -152,7 +155,8 @@ var messageList = command.Procedure[*pb.ListMessagesRequest]{
 		}
 		v := MessageView(c, q.GetBox() <= pb.MessageBox_MESSAGE_BOX_INBOX)
 		format, _ := c.Format() // an error is that of list
-		if len(items) == 0 && format != output.FormatJSON && q.GetMailbox() == "" && q.GetBox() != pb.MessageBox_MESSAGE_BOX_ALL {
+		oneBox := q.GetMailbox() == "" && q.GetBox() != pb.MessageBox_MESSAGE_BOX_ALL
+		if len(items) == 0 && format != output.FormatJSON && oneBox {
 			if v.None, err = noMessages(ctx, broker, q); err != nil {
 				return err
 			}
@@ -170,7 +174,8 @@ func noMessages(ctx context.Context, broker *client.Client, request *pb.ListMess
 	if err != nil || len(answer.GetItems()) == 0 {
 		return "no messages", err
 	}
-	where := prompt.Either(request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT, "no messages sent by the agent", "no messages in the inbox")
+	where := prompt.Either(request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT,
+		"no messages sent by the agent", "no messages in the inbox")
 	return where + "; --box all shows others that match", nil
 }
 
@@ -179,8 +184,8 @@ func MessageView(c *command.Caller, states bool) output.View[*pb.InboxItem] {
 	const state = 6
 	v := output.View[*pb.InboxItem]{
 		Columns: []table.Column{
-			{Name: "REV"}, {Name: "PRIO", Rank: 2}, {Name: "SENT"}, {Name: "FROM", Min: 10}, {Name: "TO", Min: 10}, {Name: "TYPE", Rank: 3, Min: 8},
-			{Name: "STATE", Rank: 1, State: true}, {Name: "TEXT", Min: 28}, {Name: "SENT AS", Wide: true},
+			{Name: "REV"}, {Name: "PRIO", Rank: 2}, {Name: "SENT"}, {Name: "FROM", Min: 10}, {Name: "TO", Min: 10},
+			{Name: "TYPE", Rank: 3, Min: 8}, {Name: "STATE", Rank: 1, State: true}, {Name: "TEXT", Min: 28}, {Name: "SENT AS", Wide: true},
 			{Name: "ID", Wide: true},
 		},
 		Row: func(item *pb.InboxItem) []string {

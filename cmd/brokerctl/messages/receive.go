@@ -77,7 +77,8 @@ func receive(g *command.Given, q *pb.ReceiveRequest) error {
 			return err
 		}
 		options := client.FollowOptions{
-			After: q.GetAfterRevision(), Cursor: q.GetCursor(), Filter: q.GetFilter(), AutoAck: q.GetAutoAck(), Limit: q.GetLimit(),
+			After: q.GetAfterRevision(), Cursor: q.GetCursor(), Filter: q.GetFilter(), AutoAck: q.GetAutoAck(),
+			Limit: q.GetLimit(),
 		}
 		for item, err := range broker.Follow(ctx, options) {
 			if err != nil {
@@ -117,8 +118,9 @@ func receive(g *command.Given, q *pb.ReceiveRequest) error {
 func InboxView(c *command.Caller) output.View[*pb.InboxItem] {
 	return output.View[*pb.InboxItem]{
 		Columns: []table.Column{
-			{Name: "REV", Typical: 6}, {Name: "PRIO", Rank: 2}, {Name: "SENT", Typical: c.TimeWidth()}, {Name: "FROM", Min: 10, Typical: 12},
-			{Name: "TYPE", Rank: 3, Min: 8, Typical: 15}, {Name: "STATE", Typical: 14, State: true}, {Name: "TEXT", Min: 28, Typical: 40},
+			{Name: "REV", Typical: 6}, {Name: "PRIO", Rank: 2}, {Name: "SENT", Typical: c.TimeWidth()},
+			{Name: "FROM", Min: 10, Typical: 12}, {Name: "TYPE", Rank: 3, Min: 8, Typical: 15},
+			{Name: "STATE", Typical: 14, State: true}, {Name: "TEXT", Min: 28, Typical: 40},
 			{Name: "SENT AS", Wide: true, Typical: 15}, {Name: "ID", Wide: true, Typical: 36},
 		},
 		Row: func(item *pb.InboxItem) []string {

@@ -22,23 +22,18 @@ import (
 
 // contentOptions are the options of a message that send, ask and reply share. message is its field in the request.
 func contentOptions(message string) []command.Option {
-	return []command.Option{
-		{Field: message + ".body", Kind: command.Content, Usage: "the text; @FILE reads a file, - standard input"},
-		{Field: message + ".payload", Kind: rawJSON, Usage: "any JSON; @FILE reads a file, - standard input"},
+	return append([]command.Option{
 		{Field: message + ".priority", Kind: command.Priority,
 			Usage: "1 to 10, or low (3), normal (5), high (7), critical (10)"},
-		{Field: message + ".files", Name: "file", Kind: fileReference, Usage: "a file it is about; repeatable"},
-		{Field: message + ".artifacts", Name: "artifact", Kind: aName, Usage: "an artifact it is about; repeatable"},
 		{Field: message + ".version", Name: "payload-version", Kind: command.Kind{Name: "VERSION"},
 			Usage: "version of the payload's format, MAJOR.MINOR (default: 1.0)"},
 		{Field: message + ".labels", Name: "label", Usage: "a label; repeatable"},
 		command.RequestID,
-	}
+	}, command.ContentOptions(message, rawJSON)...)
 }
 
 var (
-	fileReference = command.Kind{Name: "PATH[:LINE]", Files: true, Read: command.As(command.ParseFile)}
-	receiver      = command.Kind{Words: words.ReceiverNames, Read: command.As(command.ParseReceiver)}
+	receiver = command.Kind{Words: words.ReceiverNames, Read: command.As(command.ParseReceiver)}
 
 	// rawJSON keeps the white space, for a payload that becomes an artifact.
 	rawJSON = command.Kind{Name: "JSON", Read: func(g *command.Given, to command.Target, texts []string) error {
@@ -50,12 +45,9 @@ var (
 
 // trimPayload takes the white space around the payload away, and returns the payload as it was read.
 func trimPayload(g *command.Given, m *pb.Message) (asRead string, err error) {
-	if g.Text("body") == "-" && g.Text("payload") == "-" {
-		return "", problem.Usagef("--body and --payload cannot both be standard input")
-	}
 	asRead = m.GetPayload()
 	m.Payload = strings.TrimSpace(asRead)
-	return asRead, nil
+	return asRead, g.OneSource()
 }
 
 // sendOptions are the options of send, which ask has too.
@@ -119,7 +111,9 @@ artifact, the message refers to it, and standard error says so.`,
   git diff | brokerctl --agent builder-1 send channel:general "My diff" --body -
   brokerctl send everyone "Stand-up in 5 minutes" --priority high --ttl 5m`,
 	},
-	Args:    []command.Arg{{Field: "messages.target", Name: "the receiver", Kind: receiver}, {Name: "the text"}},
+	Args: []command.Arg{
+		{Field: "messages.target", Name: "the receiver", Kind: receiver}, {Name: "the text", Text: true},
+	},
 	Options: sendOptions("messages"),
 	Apart:   sendApart,
 	Run: func(g *command.Given, q *pb.SendMessagesRequest) error {

@@ -78,7 +78,7 @@ replaces the outcome.`,
 	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ResolveThread),
 	Args: []command.Arg{
 		{Field: "thread_id", Name: "the thread's id", Kind: thread},
-		{Field: "outcome", Name: "the outcome", Kind: command.Joined},
+		{Field: "outcome", Name: "the outcome", Text: true, Kind: command.Joined},
 	},
 	Options: []command.Option{command.RequestID},
 	Text: func(g *command.Given, w io.Writer, _ *pb.ResolveThreadRequest, a *pb.ResolveThreadResponse) {

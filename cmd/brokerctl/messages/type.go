@@ -34,7 +34,7 @@ var typeList = command.Listing[*pb.ListMessageTypesRequest, *pb.ListMessageTypes
 	},
 	Call:  command.Of((*client.Client).Catalog, pb.CatalogServiceClient.ListMessageTypes),
 	Items: (*pb.ListMessageTypesResponse).GetTypes,
-	Args:  []command.Arg{{Field: "prefix", Name: "the prefix"}},
+	Args:  []command.Arg{{Field: "prefix", Name: "the prefix", Text: true}},
 	Options: []command.Option{
 		{Field: "family", Kind: command.Kind{Words: words.TypeFamilies},
 			Usage: "only types of this family; session: registered ones"},

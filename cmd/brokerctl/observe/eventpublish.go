@@ -24,7 +24,7 @@ TYPE is a word such as build.finished. First words that types of the broker use
   brokerctl --agent lead channel subscribe event/build.finished`,
 	},
 	Call: command.Of((*client.Client).Events, pb.EventServiceClient.PublishEvent),
-	Args: []command.Arg{{Field: "type", Name: "the type"}, {Field: "summary", Name: "the summary"}},
+	Args: []command.Arg{{Field: "type", Name: "the type"}, {Field: "summary", Name: "the summary", Text: true}},
 	Options: []command.Option{
 		{Field: "details", Kind: command.JSON, Usage: "a JSON object; @FILE reads a file, - standard input"},
 		{Field: "category", Usage: "{} (default: agent)"},

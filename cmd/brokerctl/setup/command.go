@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	"brokerd/internal/prompt"
 )
@@ -31,22 +31,15 @@ type setupOptions struct {
 	versions map[string]string // of the programs that were asked, by the name of their coding agent
 }
 
-// AddFlags adds the options.
-func (o *setupOptions) AddFlags(f *pflag.FlagSet) {
-	f.BoolVar(&o.dryRun, "dry-run", false, "show the changes, write nothing")
-	f.BoolVar(&o.remove, "remove", false, "remove what setup added")
-	f.BoolVar(&o.user, "user", false, "the user's files, for all projects, in place of those of this folder")
-	f.BoolVar(&o.check, "check", false, "change nothing; check the files, the broker, the agent's name and the hooks")
-	f.BoolVar(&o.unattended, "unattended", false, "the hook at the end of a turn waits 10 minutes for messages: "+
-		"meanwhile a prompt of the user waits too, and a run without a screen, such as claude -p, does not end")
-	f.BoolVar(&o.start, "start", false, "start a broker if none runs, now and whenever the MCP server or a hook finds none")
-	f.StringVar(&o.role, "role", "", "the role of --agent, which setup adds to .brokerd.yaml as init does")
-}
-
 // NewCommand returns the command brokerctl setup.
 func NewCommand(c *command.Caller) *cobra.Command {
-	o := &setupOptions{}
-	cmd := &cobra.Command{
+	cmd := setup.Command(c)
+	cmd.Args = cobra.MaximumNArgs(1)
+	return cmd
+}
+
+var setup = command.Procedure[command.None]{
+	Page: command.Page{
 		Use:   "setup [NAME]",
 		Short: "Connect a coding agent: MCP server, hooks, instructions, slash commands",
 		Long: `Add the broker to the configuration of a coding agent in this folder. Without NAME,
@@ -64,32 +57,40 @@ cannot be read or written; setup changes nothing.`,
   brokerctl setup codex --agent critic-1 --role critic
   brokerctl setup codex --dry-run
   brokerctl setup codex --check`,
-		Args: cobra.MaximumNArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			for _, v := range Vendors(Options{}) {
-				if len(args) == 0 {
-					names = append(names, v.Name)
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return o.list(c, cmd)
-			}
-			return o.run(c, cmd, args[0])
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	cmd.MarkFlagsMutuallyExclusive("remove", "role")
-	cmd.MarkFlagsMutuallyExclusive("remove", "unattended")
-	cmd.MarkFlagsMutuallyExclusive("remove", "start")
-	cmd.MarkFlagsMutuallyExclusive("user", "start")
-	for _, other := range []string{"remove", "dry-run", "role"} {
-		cmd.MarkFlagsMutuallyExclusive("check", other)
-	}
-	return cmd
+	},
+	Args: []command.Arg{{After: func([]string) command.Kind {
+		var names []string
+		for _, v := range Vendors(Options{}) {
+			names = append(names, v.Name)
+		}
+		return command.Kind{Fixed: names}
+	}}},
+	Options: []command.Option{
+		{Name: "dry-run", Type: "bool", Usage: "show the changes, write nothing"},
+		{Name: "remove", Type: "bool", Usage: "remove what setup added"},
+		{Name: "user", Type: "bool", Usage: "the user's files, for all projects, in place of those of this folder"},
+		{Name: "check", Type: "bool", Usage: "change nothing; check the files, the broker, the agent's name and the hooks"},
+		{Name: "unattended", Type: "bool", Usage: "the hook at the end of a turn waits 10 minutes for messages: " +
+			"meanwhile a prompt of the user waits too, and a run without a screen, such as claude -p, does not end"},
+		{Name: "start", Type: "bool",
+			Usage: "start a broker if none runs, now and whenever the MCP server or a hook finds none"},
+		{Name: "role", Type: "string", Kind: words.Role,
+			Usage: "the role of --agent, which setup adds to .brokerd.yaml as init does"},
+	},
+	Apart: [][]string{
+		{"remove", "role"}, {"remove", "unattended"}, {"remove", "start"}, {"user", "start"},
+		{"check", "remove"}, {"check", "dry-run"}, {"check", "role"},
+	},
+	Run: func(g *command.Given, _ command.None) error {
+		o := &setupOptions{
+			dryRun: g.On("dry-run"), remove: g.On("remove"), user: g.On("user"), check: g.On("check"),
+			unattended: g.On("unattended"), start: g.On("start"), role: g.Text("role"),
+		}
+		if len(g.Args) == 0 {
+			return o.list(g.Caller, g.Cmd)
+		}
+		return o.run(g.Caller, g.Cmd, g.Args[0])
+	},
 }
 
 // VendorState is the JSON output of setup without a name.

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -25,24 +24,16 @@ import (
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/registration"
 	"brokerd/cmd/brokerctl/internal/setting"
+	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
-// initOptions are the options of init. The global ones say what to write.
-type initOptions struct {
-	role string
-}
-
-// AddFlags adds the options.
-func (o *initOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.role, "role", "", "the agent's role")
-}
-
 // NewInitCommand returns the command brokerctl init.
-func NewInitCommand(c *command.Caller) *cobra.Command {
-	o := &initOptions{}
-	cmd := &cobra.Command{
+func NewInitCommand(c *command.Caller) *cobra.Command { return initCommand.Command(c) }
+
+var initCommand = command.Procedure[*pb.RegisterAgentRequest]{
+	Page: command.Page{
 		Use:   "init",
 		Short: "Write a .brokerd.yaml, so that commands in this folder need no flags",
 		Long: `Add an agent, a session or an address to the .brokerd.yaml of this folder, for all
@@ -62,12 +53,9 @@ written, but no broker answers.`,
 		Example: `  brokerctl init --agent builder-1 --role builder
   brokerctl init --agent critic-1 --role critic
   brokerctl init --session website`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
-	}
-	o.AddFlags(cmd.Flags())
-	return cmd
+	},
+	Options: []command.Option{{Field: "role", Kind: words.Role, Usage: "the agent's role"}},
+	Run:     initialize,
 }
 
 // Initialized is the JSON output of init.
@@ -81,7 +69,8 @@ type Initialized struct {
 	Next       string `json:"next"`
 }
 
-func (o *initOptions) run(c *command.Caller, cmd *cobra.Command) error {
+func initialize(g *command.Given, q *pb.RegisterAgentRequest) error {
+	c, cmd := g.Caller, g.Cmd
 	s, err := c.Settings()
 	if err != nil {
 		return err
@@ -95,7 +84,7 @@ func (o *initOptions) run(c *command.Caller, cmd *cobra.Command) error {
 	}
 	// Only the caller names the agent to add. The file does not.
 	agent := cmp.Or(c.Global.Agent, c.Env.Get("BROKERD_AGENT"))
-	if o.role != "" && agent == "" {
+	if q.GetRole() != "" && agent == "" {
 		return problem.Usagef("--role needs an agent: add --agent NAME")
 	}
 	dir, err := c.Env.WorkingDir()
@@ -110,7 +99,7 @@ func (o *initOptions) run(c *command.Caller, cmd *cobra.Command) error {
 	written, err := addition{
 		store: store, above: above, head: "Read by brokerctl in this folder and below; flags and environment win.",
 		addr: c.Global.Addr, session: done.Session, output: c.Global.Output,
-		agent: agent, role: o.role, hookSession: c.HookSession(),
+		agent: agent, role: q.GetRole(), hookSession: c.HookSession(),
 	}.write(done.File)
 	if err != nil {
 		return err
@@ -125,7 +114,7 @@ func (o *initOptions) run(c *command.Caller, cmd *cobra.Command) error {
 	broker, err := c.Connect(cmd.Context())
 	if err == nil {
 		done.Addr = broker.Address()
-		done.Registered, err = o.register(c, cmd.Context(), written.Agents[agent])
+		done.Registered, err = register(c, cmd.Context(), q, written.Agents[agent])
 	}
 	if err != nil {
 		code, text := c.Explain(err)
@@ -353,7 +342,9 @@ func ignoredByGit(c *command.Caller, dir string) (top string, done bool) {
 
 // register registers the agent if necessary, as the configFile describes it, and reports whether it did. Without an agent it
 // checks that the broker answers.
-func (o *initOptions) register(c *command.Caller, ctx context.Context, agent map[string]string) (bool, error) {
+func register(
+	c *command.Caller, ctx context.Context, q *pb.RegisterAgentRequest, agent map[string]string,
+) (bool, error) {
 	broker := c.Client
 	if broker.Identity().Agent == "" {
 		_, err := broker.Sessions().GetSession(ctx, &pb.GetSessionRequest{})
@@ -363,8 +354,8 @@ func (o *initOptions) register(c *command.Caller, ctx context.Context, agent map
 	if status.Code(err) != codes.NotFound {
 		return false, err
 	}
-	request := &pb.RegisterAgentRequest{Role: o.role, Lease: durationpb.New(registration.ShellLease)}
-	setting.AsDescribed(request, agent)
-	_, err = broker.Agents().RegisterAgent(ctx, request)
+	q.Lease = durationpb.New(registration.ShellLease)
+	setting.AsDescribed(q, agent)
+	_, err = broker.Agents().RegisterAgent(ctx, q)
 	return err == nil, err
 }

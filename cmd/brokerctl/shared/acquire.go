@@ -34,7 +34,8 @@ var holderFlag = command.Option{
 	Usage: "worker of the agent that is the owner; workers exclude each other (" + turn.HolderVariable + "); '': none",
 }
 
-// HolderOf returns whom --holder, or else the environment, names. What the environment says is of its agent, not of another.
+// HolderOf returns whom --holder, or else the environment, names. What the environment says is of its agent, not of
+// another.
 func HolderOf(g *command.Given) (string, error) {
 	if g.Cmd.Flags().Changed("holder") {
 		return g.Text("holder"), nil

@@ -131,7 +131,7 @@ var artifactList = command.Listing[*pb.ListArtifactsRequest, *pb.ListArtifactsRe
 	},
 	Call:  command.Of((*client.Client).Artifacts, pb.ArtifactServiceClient.ListArtifacts),
 	Items: (*pb.ListArtifactsResponse).GetArtifacts,
-	Args:  []command.Arg{{Field: "name_prefix", Name: "the prefix", Kind: command.Kind{Words: artifactNames}}},
+	Args:  []command.Arg{{Field: "name_prefix", Name: "the prefix", Text: true, Kind: command.Kind{Words: artifactNames}}},
 	Options: []command.Option{
 		{Field: "agent", Name: "from", Kind: words.Agent, Usage: "only uploads of this agent"},
 		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "only artifacts of this task"},

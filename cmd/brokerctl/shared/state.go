@@ -157,7 +157,7 @@ var statePut = command.Spec[*pb.PutStateRequest, *pb.PutStateResponse]{
   brokerctl --agent lead state put config @config.json --type json --own`,
 	},
 	Call: command.Of((*client.Client).State, pb.StateServiceClient.PutState),
-	Args: append(oneKey[:1:1], command.Arg{Name: "the value"}),
+	Args: append(oneKey[:1:1], command.Arg{Name: "the value", Text: true}),
 	Options: []command.Option{
 		ofKey,
 		{Name: "type", Type: "string", Kind: command.Kind{Name: "TYPE", Fixed: stateTypes}, Value: "string",
@@ -200,7 +200,7 @@ Agents that subscribe to the channel event/context_updated receive a message.`,
   git log -1 | brokerctl --agent builder-1 state append notes -`,
 	},
 	Call:    command.Of((*client.Client).State, pb.StateServiceClient.AppendState),
-	Args:    append(oneKey[:1:1], command.Arg{Name: "the text"}),
+	Args:    append(oneKey[:1:1], command.Arg{Name: "the text", Text: true}),
 	Options: []command.Option{ofKey, ofTask, command.RequestID},
 	Prepare: func(g *command.Given, q *pb.AppendStateRequest) (err error) {
 		q.Text, err = g.Caller.Text(g.Cmd, "TEXT", g.Args[1])

@@ -68,7 +68,7 @@ var stateList = command.Listing[*pb.ListStateRequest, *pb.ListStateResponse, *pb
 		return page, err
 	},
 	Items: (*pb.ListStateResponse).GetEntries,
-	Args:  []command.Arg{{Field: "key_prefix", Name: "the prefix", Kind: command.Kind{Find: keyWords}}},
+	Args:  []command.Arg{{Field: "key_prefix", Name: "the prefix", Text: true, Kind: command.Kind{Find: keyWords}}},
 	Options: []command.Option{
 		{Field: "namespace", Kind: namespace, Usage: `only this namespace (default: all but "global" and "bridge")`},
 		{Field: "owner", Kind: words.Agent, Usage: "only keys of this agent"},
@@ -107,7 +107,7 @@ of the broker. Without --after it starts now; with --after 0 at the beginning, i
 the broker still keeps all changes since.`,
 		Example: "  brokerctl state follow plan/ --after 4711",
 	},
-	Args: []command.Arg{{Field: "key_prefix", Name: "the prefix", Kind: command.Kind{Find: keyWords}}},
+	Args: []command.Arg{{Field: "key_prefix", Name: "the prefix", Text: true, Kind: command.Kind{Find: keyWords}}},
 	Options: []command.Option{
 		{Field: "namespace", Kind: namespace, Usage: `only this namespace (default: all but "global")`},
 		{Field: "after_revision", Name: "after", Kind: revision, Usage: "start after this revision; 0: at the beginning"},

@@ -156,8 +156,8 @@ func runAgent(g *command.Given, q *pb.RegisterAgentRequest) error {
 	return attend(g, r, path)
 }
 
-// addCommand adds the label from which explain knows how to start the program again, unless the caller gives this label or
-// the command is too long for it.
+// addCommand adds the label from which explain knows how to start the program again, unless the caller gives this label
+// or the command is too long for it.
 func addCommand(q *pb.RegisterAgentRequest, command []string) {
 	const label, most = "command", 256
 	words, err := json.Marshal(command)

@@ -45,7 +45,7 @@ Exit code 4: --wait ended before the blocker was resolved.`,
     --on dba-1 --auto-resolve --wait 30m`,
 	},
 	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.RaiseBlocker),
-	Args: []command.Arg{{Field: "reason", Name: "the reason", Kind: command.Content}},
+	Args: []command.Arg{{Field: "reason", Name: "the reason", Text: true, Kind: command.Content}},
 	Options: []command.Option{
 		{Field: "severity", Usage: "{} (default: medium)"},
 		{Field: "awaited", Name: "on", Kind: command.Kind{Words: words.Owners, Read: command.As(parseAwaited)},
@@ -102,8 +102,10 @@ var blockerAck = command.Spec[*pb.AcknowledgeBlockerRequest, *pb.AcknowledgeBloc
 		Short:   "Report that the agent works on a blocker",
 		Example: `  brokerctl --agent dba-1 blocker ack b-4711 "creating the account"`,
 	},
-	Call:    command.Of((*client.Client).Blockers, pb.BlockerServiceClient.AcknowledgeBlocker),
-	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "note", Name: "the note"}},
+	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.AcknowledgeBlocker),
+	Args: []command.Arg{
+		{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "note", Name: "the note", Text: true},
+	},
 	Options: []command.Option{command.RequestID},
 	Shown:   "blocker",
 	Text: func(g *command.Given, w io.Writer, _ *pb.AcknowledgeBlockerRequest, a *pb.AcknowledgeBlockerResponse) {
@@ -120,7 +122,7 @@ var blockerResolve = command.Spec[*pb.ResolveBlockerRequest, *pb.ResolveBlockerR
 	},
 	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.ResolveBlocker),
 	Args: []command.Arg{
-		{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "resolution", Name: "the resolution"},
+		{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "resolution", Name: "the resolution", Text: true},
 	},
 	Options: []command.Option{command.RequestID},
 	Shown:   "blocker",

@@ -27,7 +27,7 @@ locks and tokens that the recipient holds once it has accepted.`
 func NewHandoffCommand(c *command.Caller) *cobra.Command {
 	return command.Group("handoff", "Pass work on to another agent", handoffLong, "  brokerctl handoff list",
 		handoffCreate.Command(c), handoffAccept.Command(c), handoffReject.Command(c), handoffCancel.Command(c),
-		handoffCheck.Command(c), handoffGet.Command(c), handoffList.Command(c), newHandoffExportCommand(c))
+		handoffCheck.Command(c), handoffGet.Command(c), handoffList.Command(c), handoffExport.Command(c))
 }
 
 var handoffAccept = command.Spec[*pb.AcceptHandoffRequest, *pb.AcceptHandoffResponse]{
@@ -39,7 +39,9 @@ is settled already, or the sender has lost a grant (see --partial).`,
 		Example: "  brokerctl --agent builder-1 handoff accept h-4711",
 	},
 	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.AcceptHandoff),
-	Args: []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the notes"}},
+	Args: []command.Arg{
+		{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the notes", Text: true},
+	},
 	Options: []command.Option{
 		{Field: "partial", Usage: "accept although the sender has lost grants"}, command.RequestID,
 	},
@@ -55,8 +57,10 @@ var handoffReject = command.Spec[*pb.RejectHandoffRequest, *pb.RejectHandoffResp
 		Short:   "Reject a handoff; the sender keeps everything",
 		Example: `  brokerctl --agent builder-1 handoff reject h-4711 "no time before Friday"`,
 	},
-	Call:    command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.RejectHandoff),
-	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the reason"}},
+	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.RejectHandoff),
+	Args: []command.Arg{
+		{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the reason", Text: true},
+	},
 	Options: []command.Option{command.RequestID},
 	Shown:   "handoff",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.RejectHandoffRequest, a *pb.RejectHandoffResponse) {
@@ -70,8 +74,10 @@ var handoffCancel = command.Spec[*pb.CancelHandoffRequest, *pb.CancelHandoffResp
 		Short:   "Withdraw a pending handoff (sender, directors, operators)",
 		Example: "  brokerctl --agent architect-1 handoff cancel h-4711",
 	},
-	Call:    command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.CancelHandoff),
-	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the reason"}},
+	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.CancelHandoff),
+	Args: []command.Arg{
+		{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the reason", Text: true},
+	},
 	Options: []command.Option{command.RequestID},
 	Shown:   "handoff",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.CancelHandoffRequest, a *pb.CancelHandoffResponse) {

@@ -70,7 +70,7 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 		}
 		return broker.Handoffs().CreateHandoff(g.Cmd.Context(), q)
 	},
-	Args: []command.Arg{{Name: "the receiver", Kind: agentOrRole}, {Field: "title", Name: "the title"}},
+	Args: []command.Arg{{Name: "the receiver", Kind: agentOrRole}, {Field: "title", Name: "the title", Text: true}},
 	Options: []command.Option{
 		{Name: "file", Short: "f", Type: "string", Kind: command.Kind{Name: "PATH[:LINE]", Files: true},
 			Usage: "the handoff as YAML; - reads standard input"},

@@ -28,34 +28,36 @@ type Exported struct {
 	Missing []string `json:"missing"` // artifacts that the broker does not have
 }
 
-func newHandoffExportCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
+var handoffExport = command.Procedure[*pb.GetHandoffRequest]{
+	Page: command.Page{
 		Use:   "export ID DIR",
 		Short: "Write a handoff and its artifacts into a folder",
 		Long: `Write HANDOFF.md, context-links.md, acceptance-checklist.md, metadata.json and
 artifacts/ into a folder. Existing files of these names are replaced.`,
-		Example:           "  brokerctl handoff export h-4711 handoff",
-		Args:              command.Exactly("the id", "the folder"),
-		ValidArgsFunction: c.CompleteArgs(false, handoffWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.Connect(cmd.Context(), c.RetryNotice(cmd))
-			if err != nil {
-				return err
-			}
-			answer, err := broker.Handoffs().GetHandoff(cmd.Context(), &pb.GetHandoffRequest{Id: args[0], Markdown: true})
-			if err != nil {
-				return err
-			}
-			done, err := exportHandoff(c, cmd, broker, answer, args[1])
-			if err != nil {
-				return err
-			}
-			for _, name := range done.Missing {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the artifact %s cannot be exported: the broker does not have it\n", prompt.OneLine(name))
-			}
-			return c.ShowValue(cmd, done, fmt.Sprintf("exported %s to %s: %s", answer.GetHandoff().GetId(), args[1], strings.Join(done.Files, ", ")))
-		},
-	}
+		Example: "  brokerctl handoff export h-4711 handoff",
+	},
+	Args: []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}, {Name: "the folder"}},
+	Run: func(g *command.Given, q *pb.GetHandoffRequest) error {
+		broker, err := g.Connect(g.Cmd.Context(), g.RetryNotice(g.Cmd))
+		if err != nil {
+			return err
+		}
+		q.Markdown = true
+		answer, err := broker.Handoffs().GetHandoff(g.Cmd.Context(), q)
+		if err != nil {
+			return err
+		}
+		done, err := exportHandoff(g.Caller, g.Cmd, broker, answer, g.Args[1])
+		if err != nil {
+			return err
+		}
+		for _, name := range done.Missing {
+			fmt.Fprintf(g.Cmd.ErrOrStderr(), "the artifact %s cannot be exported: the broker does not have it\n",
+				prompt.OneLine(name))
+		}
+		text := fmt.Sprintf("exported %s to %s: %s", answer.GetHandoff().GetId(), g.Args[1], strings.Join(done.Files, ", "))
+		return g.ShowValue(g.Cmd, done, text)
+	},
 }
 
 // exportHandoff writes the files of a handoff.

@@ -45,7 +45,7 @@ func newTaskCreateCommand(c *command.Caller) *cobra.Command {
 			a, err := broker.Tasks().CreateTasks(g.Cmd.Context(), q)
 			return a, p.locate(err)
 		},
-		Args: []command.Arg{{Field: "tasks.title", Name: "the title"}},
+		Args: []command.Arg{{Field: "tasks.title", Name: "the title", Text: true}},
 		Options: []command.Option{
 			{Name: "file", Short: "f", Type: "string", Kind: planFile, Usage: "create the tasks of this file"},
 			{Field: "tasks.id", Kind: command.Kind{Name: "ID"},

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"brokerd/client"
 )
@@ -35,50 +34,6 @@ func (c *Caller) Words(cmd *cobra.Command, list WordList) ([]string, cobra.Shell
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
-}
-
-// CompleteArgs completes the arguments of a command, each from the list of its place. The last list
-// also completes all arguments after it if there are to be more.
-func (c *Caller) CompleteArgs(more bool, lists ...WordList) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		at := len(args)
-		if more {
-			at = min(at, len(lists)-1)
-		}
-		if at >= len(lists) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return c.Words(cmd, lists[at])
-	}
-}
-
-// CompleteFlags gives each flag without a completion the one that its name stands for: a list, fixed words or files.
-func (c *Caller) CompleteFlags(root *cobra.Command, lists map[string]WordList) {
-	fixed := map[string][]string{
-		"priority": {"low", "normal", "high", "critical"}, "lowest-priority": {"low", "normal", "high", "critical"},
-		"namespace": {"default", "global"}, "since": {"10m", "1h", "1d"},
-	}
-	files := map[string]cobra.ShellCompDirective{
-		"file":     cobra.ShellCompDirectiveDefault,
-		"worktree": cobra.ShellCompDirectiveFilterDirs, "dir": cobra.ShellCompDirectiveFilterDirs,
-	}
-	for _, cmd := range AllCommands(root) {
-		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if _, has := cmd.GetFlagCompletionFunc(f.Name); has || f.Value.Type() == "bool" {
-				return
-			}
-			complete := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-				if list := lists[f.Name]; list != nil {
-					return c.Words(cmd, list)
-				}
-				if directive, ok := files[f.Name]; ok {
-					return nil, directive
-				}
-				return fixed[f.Name], cobra.ShellCompDirectiveNoFileComp
-			}
-			Must(cmd.RegisterFlagCompletionFunc(f.Name, complete))
-		})
-	}
 }
 
 // CompleteFiles completes names of files, as shells do by themselves.

@@ -16,32 +16,6 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// durationValue is an option that takes a duration of 0 or more. Unlike the one of pflag it knows
-// days.
-type durationValue time.Duration
-
-// Set implements pflag.Value.
-func (d *durationValue) Set(s string) error {
-	parsed, err := ParseDuration(s)
-	if err == nil && parsed < 0 {
-		return fmt.Errorf("%q is negative", s)
-	}
-	*d = durationValue(parsed)
-	return err
-}
-
-// String implements pflag.Value.
-func (d *durationValue) String() string { return prompt.Duration(time.Duration(*d)) }
-
-// Type implements pflag.Value.
-func (d *durationValue) Type() string { return "duration" }
-
-// DurationVar adds an option that takes a duration.
-func DurationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
-	*p = value
-	f.Var((*durationValue)(p), name, usage)
-}
-
 // ParseDuration reads a duration such as 90s, 1h30m, 2d or 1d12h.
 func ParseDuration(s string) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(s, 64); err == nil && s != "0" {
@@ -74,37 +48,19 @@ func noDuration(s string) error {
 // MissingFlag is the error of a flag that must be given, with what it is for.
 func MissingFlag(name, what string) error { return problem.Usagef("--%s is missing: %s", name, what) }
 
-// LimitVar adds the option of a list.
-func LimitVar(f *pflag.FlagSet, p *int, value int) {
-	f.IntVar(p, "limit", value, "list at most this many; 0: all")
-}
+// valueName is the annotation of a flag with what a help page calls its value.
+const valueName = "value"
 
-// valueNames are the names that help pages give to the values of options that are not declared.
-var valueNames = map[string]string{
-	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT", "from": "AGENT",
-	"role": "ROLE", "channel": "CHANNEL", "mailbox": "MAILBOX", "thread": "THREAD", "reply-to": "ID",
-	"task": "TASK", "correlation": "ID", "type": "TYPE", "priority": "PRIORITY",
-	"lowest-priority": "PRIORITY", "order": "ORDER", "box": "BOX", "holder": "NAME", "consumer": "NAME",
-	"cursor": "NAME", "namespace": "NAME", "display-name": "NAME", "instance": "NAME", "ordering-key": "KEY",
-	"artifact": "NAME", "capability": "NAME", "tool": "NAME", "label": "KEY=VALUE", "file": "PATH[:LINE]",
-	"worktree": "FOLDER", "dir": "FOLDER", "payload": "JSON", "payload-version": "VERSION", "since": "TIME",
-	"until": "TIME", "not-before": "TIME", "request-id": "UUID", "workloads": "NAME", "fail": "MODE",
-	"color": "WHEN", "after": "REVISION",
-}
-
-// valueName returns what a help page calls the value of an option; "" for a switch.
-func valueName(f *pflag.Flag) string {
-	if v, ok := f.Value.(*optionValue); ok && v.called != "" {
-		return v.called
-	}
+// valueOf returns what a help page calls the value of an option; "" for a switch.
+func valueOf(f *pflag.Flag) string {
 	switch kind := f.Value.Type(); {
 	case kind == "bool":
 		return ""
-	case valueNames[f.Name] != "":
-		return valueNames[f.Name]
+	case f.Annotations[valueName] != nil:
+		return f.Annotations[valueName][0]
 	case kind == "duration":
 		return "DURATION"
-	case strings.HasPrefix(kind, "int"), kind == "float64", kind == "double":
+	case strings.HasPrefix(kind, "int"), kind == "double":
 		return "N"
 	}
 	return "TEXT"
@@ -120,8 +76,8 @@ var flagSynonyms = map[string]string{
 // otherwise says what to write in place of flags of other programs that no flag here stands for.
 var otherwise = map[string]string{"json": "-o json", "option": "each OPTION as an argument"}
 
-// RefuseEmptyFlags refuses an option that was given without a value: an empty name or id comes from an unset variable of a
-// shell. Texts may be empty, and so may options whose help says what an empty one means.
+// RefuseEmptyFlags refuses an option that was given without a value: an empty name or id comes from an unset variable of
+// a shell. Texts may be empty, and so may options whose help says what an empty one means.
 func RefuseEmptyFlags(flags *pflag.FlagSet) error {
 	var empty error
 	flags.Visit(func(f *pflag.Flag) {
@@ -132,7 +88,7 @@ func RefuseEmptyFlags(flags *pflag.FlagSet) error {
 		if v, ok := f.Value.(*optionValue); ok {
 			none = slices.Contains(v.texts, "")
 		}
-		if none && valueName(f) != "TEXT" && !strings.Contains(f.Usage, "''") {
+		if none && valueOf(f) != "TEXT" && !strings.Contains(f.Usage, "''") {
 			empty = problem.Usagef("--%s is empty; is a variable of the shell not set?", f.Name)
 		}
 	})
@@ -170,18 +126,13 @@ func ExplainFlagError(cmd *cobra.Command, err error) error {
 		}
 		return problem.Usagef("unknown flag: %s%s%s", dashes, name, hint)
 	case errors.As(err, &empty):
-		return problem.Usagef("--%s needs a value: --%[1]s %s", empty.GetFlag().Name, valueName(empty.GetFlag()))
+		return problem.Usagef("--%s needs a value: --%[1]s %s", empty.GetFlag().Name, valueOf(empty.GetFlag()))
 	case errors.As(err, &invalid):
 		if invalid.GetFlag().Value.Type() == "duration" {
 			return problem.Usagef("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())
 		}
-		kind := prompt.Either(valueName(invalid.GetFlag()) == "", "neither true nor false", "not a number")
+		kind := prompt.Either(valueOf(invalid.GetFlag()) == "", "neither true nor false", "not a number")
 		return problem.Usagef("--%s: %q is %s", invalid.GetFlag().Name, invalid.GetValue(), kind)
 	}
 	return err
-}
-
-// AddRequestID adds the option that changes share.
-func AddRequestID(cmd *cobra.Command, id *string) {
-	cmd.Flags().StringVar(id, "request-id", "", "makes retries idempotent for 1h")
 }

@@ -139,7 +139,7 @@ func FlagUsages(flags *pflag.FlagSet, width int) string {
 			return
 		}
 		head := "  " + prompt.Either(f.Shorthand != "", "-"+f.Shorthand+", ", "") + "--" + f.Name
-		if name := valueName(f); name != "" {
+		if name := valueOf(f); name != "" {
 			head += " " + name
 		}
 		text := f.Usage
@@ -222,8 +222,8 @@ func NewHelpCommand() *cobra.Command {
 	}
 }
 
-// bashCompletion writes the script for bash. That of cobra needs a function of the package bash-completion, which a machine
-// may not have; the words before the cursor are all that it takes from it.
+// bashCompletion writes the script for bash. That of cobra needs a function of the package bash-completion, which a
+// machine may not have; the words before the cursor are all that it takes from it.
 func bashCompletion(root *cobra.Command, w io.Writer) error {
 	const (
 		ofPackage = `_get_comp_words_by_ref "$@" cur prev words cword`

@@ -67,13 +67,14 @@ func (c *Caller) RawJSON(cmd *cobra.Command, flag, s string) (string, error) {
 	}
 	var v json.RawMessage
 	if err := json.Unmarshal([]byte(s), &v); err != nil {
-		return "", problem.Usagef(`--%s is not JSON: %v (a plain text is written '"in quotes"', or goes to --body)`, flag, err)
+		return "", problem.Usagef(
+			`--%s is not JSON: %v (a plain text is written '"in quotes"', or goes to --body)`, flag, err)
 	}
 	return s, nil
 }
 
-// ParseLabels reads KEY=VALUE options.
-func ParseLabels(pairs []string) (map[string]string, error) {
+// parseLabels reads KEY=VALUE options.
+func parseLabels(pairs []string) (map[string]string, error) {
 	labels := make(map[string]string, len(pairs))
 	for _, pair := range pairs {
 		key, value, ok := strings.Cut(pair, "=")
@@ -95,7 +96,8 @@ func (c *Caller) ParseTime(flag, s string, forward time.Duration) (*timestamppb.
 	}
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return nil, problem.Usagef("--%s %q is neither a duration such as 90s or 2d nor a time such as 2026-01-02T15:04:05Z", flag, s)
+		return nil, problem.Usagef(
+			"--%s %q is neither a duration such as 90s or 2d nor a time such as 2026-01-02T15:04:05Z", flag, s)
 	}
 	return timestamppb.New(t), nil
 }
@@ -136,10 +138,13 @@ func Between(least int, names ...string) cobra.PositionalArgs {
 	}
 }
 
-// MayBeEmpty are the words in the usage of commands for arguments that may be empty. An empty name or
-// id comes from an unset variable of a shell, and must not stand for the only open claim or task.
-var MayBeEmpty = []string{
-	"TEXT", "TITLE", "SUMMARY", "NOTE", "NOTES", "REASON", "RESOLUTION", "OUTCOME", "VALUE", "PREFIX",
+// mayBeEmpty is the annotation of a command with the words for its arguments that may be empty.
+const mayBeEmpty = "may be empty"
+
+// MayBeEmpty reports whether the argument of a command with a word in its usage may be empty. An empty name or id must
+// not stand for the only open claim or task.
+func MayBeEmpty(cmd *cobra.Command, word string) bool {
+	return slices.Contains(strings.Fields(cmd.Annotations[mayBeEmpty]), word)
 }
 
 // RefuseEmptyArguments makes the command and all below it refuse empty arguments, except texts and the
@@ -158,7 +163,7 @@ func RefuseEmptyArguments(cmd *cobra.Command) {
 			if arg != "" || len(words) == 0 {
 				continue
 			}
-			if word := words[min(i, len(words)-1)]; !slices.Contains(MayBeEmpty, word) {
+			if word := words[min(i, len(words)-1)]; !MayBeEmpty(cmd, word) {
 				return problem.Usagef("argument %d, %s, is empty; is a variable of the shell not set?", i+1, word)
 			}
 		}

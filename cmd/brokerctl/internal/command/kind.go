@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"brokerd/cmd/brokerctl/internal/problem"
 )
 
 // A Kind says what the text of an option or an argument means beyond the type of its field: its name in help, the words
@@ -38,6 +40,26 @@ var (
 	RequestID = Option{Field: "request_id", Kind: Kind{Name: "UUID"}, Usage: "makes retries idempotent for 1h"}
 	Oldest    = Option{Field: "oldest_first", Name: "oldest", Usage: "oldest first"}
 )
+
+// ContentOptions are the options for the content of a message or decision, which has that field of the request.
+func ContentOptions(field string, payload Kind) []Option {
+	place := Kind{Name: "PATH[:LINE]", Files: true, Read: As(ParseFile)}
+	return []Option{
+		{Field: field + ".body", Kind: Content, Usage: "the text; @FILE reads a file, - standard input"},
+		{Field: field + ".payload", Kind: payload, Usage: "any JSON; @FILE reads a file, - standard input"},
+		{Field: field + ".files", Name: "file", Kind: place, Usage: "a file it is about; repeatable"},
+		{Field: field + ".artifacts", Name: "artifact", Kind: Kind{Name: "NAME"},
+			Usage: "an artifact it is about; repeatable"},
+	}
+}
+
+// OneSource refuses to read both parts of a content from standard input.
+func (g *Given) OneSource() error {
+	if g.Text("body") == "-" && g.Text("payload") == "-" {
+		return problem.Usagef("--body and --payload cannot both be standard input")
+	}
+	return nil
+}
 
 // Limit is the option of a list for its length; value is the default.
 func Limit(value int) Option {
@@ -100,7 +122,8 @@ func timeAt(forward time.Duration) Reader {
 	}
 }
 
-// As returns a reader for a message that a text names in a grammar. The error of the grammar names the flag or argument.
+// As returns a reader for a message that a text names in a grammar. The error of the grammar names the flag or
+// argument.
 func As[M proto.Message](parse func(string) (M, error)) Reader {
 	return func(_ *Given, to Target, texts []string) error {
 		if !to.field.IsList() {
@@ -124,9 +147,9 @@ func (k Kind) nameOf(field protoreflect.FieldDescriptor, flag string) string {
 	switch {
 	case k.Name != "":
 		return k.Name
-	case field != nil && field.Enum() != nil:
+	case field.Enum() != nil:
 		return strings.ToUpper(flag)
-	case field != nil && field.IsMap():
+	case field.IsMap():
 		return "KEY=VALUE"
 	}
 	return ""

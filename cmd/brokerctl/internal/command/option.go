@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -25,7 +26,7 @@ type Option struct {
 	Short string // one letter
 	Kind  Kind
 	Usage string // {} stands for the names of an enum's values
-	Type  string // without a field: bool, duration, int, string or strings
+	Type  string // without a field: bool, double, duration, int, string or strings
 	Value string // the default
 	Zero  bool   // a duration of 0 is a value like any other; otherwise it is left out
 	Comma bool   // of a list of texts: a comma separates two of them
@@ -117,11 +118,16 @@ func (g *Given) Int(name string) int {
 	return n
 }
 
-// optionValue is the value of an option: the texts that were given. They become fields when the command runs; what pflag
-// itself reports is checked at once.
+// Float returns the value of an option; 0 if it was not given.
+func (g *Given) Float(name string) float64 {
+	f, _ := strconv.ParseFloat(g.Text(name), 64) // checked by Set
+	return f
+}
+
+// optionValue is the value of an option: the texts that were given. They become fields when the command runs; what
+// pflag itself reports is checked at once.
 type optionValue struct {
 	kind   string // the type, as pflag and help name it
-	called string // what help calls the value; "": as kind says
 	commas bool   // a text may have several values
 	many   bool   // all texts count, not only the last
 	texts  []string
@@ -168,7 +174,10 @@ func (v *optionValue) normal(s string) (_ string, err error) {
 	case "double":
 		_, err = strconv.ParseFloat(s, 64)
 	case "duration":
-		err = new(durationValue).Set(s)
+		var d time.Duration
+		if d, err = ParseDuration(s); err == nil && d < 0 {
+			err = fmt.Errorf("%q is negative", s)
+		}
 	}
 	return s, err
 }
@@ -178,17 +187,15 @@ func (v *optionValue) normal(s string) (_ string, err error) {
 func BindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, options []Option) func(*Given) error {
 	var set []func(*Given) error
 	for _, o := range options {
-		v := &optionValue{
-			kind: o.Type, called: o.Kind.nameOf(nil, o.flag()), commas: o.Comma, many: o.Type == "strings",
-		}
+		v := &optionValue{kind: o.Type, commas: o.Comma, many: o.Type == "strings"}
 		usage, kind := o.Usage, o.Kind
 		if o.Field != "" {
 			to := newTarget(request, o.Field, o.flag())
-			v.kind, v.called = typeOf(to.field), o.Kind.nameOf(to.field, o.flag())
+			v.kind, kind.Name = typeOf(to.field), o.Kind.nameOf(to.field, o.flag())
 			v.many = to.field.IsList() || to.field.IsMap() || kind.Read != nil
 			switch e := to.field.Enum(); {
 			case o.Means != 0:
-				v.kind, v.called = "bool", ""
+				v.kind = "bool"
 			case kind.Read != nil:
 				v.kind = "string"
 			case e != nil:
@@ -208,7 +215,7 @@ func BindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, op
 			f.NoOptDefVal = "true"
 			continue
 		}
-		Must(cmd.RegisterFlagCompletionFunc(o.flag(), c.completeKind(func([]string) Kind { return kind })))
+		c.Describe(cmd, f, kind)
 	}
 	return func(g *Given) error {
 		for _, one := range set {
@@ -218,6 +225,14 @@ func BindOptions(c *Caller, cmd *cobra.Command, request protoreflect.Message, op
 		}
 		return nil
 	}
+}
+
+// Describe notes what the value of a flag means: its name in help, and its completion.
+func (c *Caller) Describe(cmd *cobra.Command, f *pflag.Flag, kind Kind) {
+	if kind.Name != "" {
+		f.Annotations = map[string][]string{valueName: {kind.Name}}
+	}
+	Must(cmd.RegisterFlagCompletionFunc(f.Name, c.completeKind(func([]string) Kind { return kind })))
 }
 
 // set sets the field of an option if it was given, or has a default.
@@ -258,7 +273,7 @@ func isDuration(f protoreflect.FieldDescriptor) bool {
 func readField(to Target, texts []string) error {
 	f := to.field
 	if f.IsMap() {
-		labels, err := ParseLabels(texts)
+		labels, err := parseLabels(texts)
 		for k, v := range labels {
 			to.message().Mutable(f).Map().Set(protoreflect.ValueOfString(k).MapKey(), protoreflect.ValueOfString(v))
 		}

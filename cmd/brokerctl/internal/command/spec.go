@@ -26,6 +26,7 @@ type Page struct{ Use, Short, Long, Example string }
 type Arg struct {
 	Field string // of the request; "": the code of the command reads it
 	Name  string // in errors, such as "the id"
+	Text  bool   // it may be empty; an empty name or id comes from an unset variable of a shell
 	Kind  Kind
 	After func(before []string) Kind // nil, or the kind for the arguments before it
 
@@ -63,12 +64,15 @@ type Spec[Q, A proto.Message] struct {
 	OneOf   []string   // options of which at least one must be given
 	FlagsOf string     // the command whose page describes the options; "": its own
 
-	Prepare func(g *Given, q Q) error                                              // sets what no argument and no option sets
-	Connect func(g *Given) (*client.Client, error)                                 // nil: as the settings say
-	After   func(g *Given, broker *client.Client, q Q, a A) (done bool, err error) // what follows the call
-	Shown   string                                                                 // the field of the answer that -o json prints; "": all
-	Text    func(g *Given, w io.Writer, q Q, a A)                                  // the answer for people and models
-	Wait    *Waiting[A]                                                            // how --wait waits for an outcome
+	Prepare func(g *Given, q Q) error              // sets what no argument and no option sets
+	Connect func(g *Given) (*client.Client, error) // nil: as the settings say
+
+	// After is what follows the call.
+	After func(g *Given, broker *client.Client, q Q, a A) (done bool, err error)
+
+	Shown string                                // the field of the answer that -o json prints; "": all
+	Text  func(g *Given, w io.Writer, q Q, a A) // the answer for people and models
+	Wait  *Waiting[A]                           // how --wait waits for an outcome
 }
 
 // A Waiting says how a command waits until what it shows has an outcome. The request has a field wait.
@@ -161,8 +165,8 @@ func (s Spec[Q, A]) AwaitMade(g *Given, broker *client.Client, id string) (done 
 	return true, s.Await(g, broker, q, id, wait)
 }
 
-// A Procedure is a command that makes more than one call, or none. Its arguments and options set the fields of a request,
-// which is None if there are none.
+// A Procedure is a command that makes more than one call, or none. Its arguments and options set the fields of a
+// request, which is None if there are none.
 type Procedure[Q proto.Message] struct {
 	Page
 	Args    []Arg
@@ -182,7 +186,7 @@ func (p Procedure[Q]) Command(c *Caller) *cobra.Command {
 	q := newMessage[Q]()
 	cmd, bound := c.declare(p.Page, q, p.Args, p.Options)
 	if p.FlagsOf != "" {
-		cmd.Annotations = map[string]string{FlagsOf: p.FlagsOf}
+		cmd.Annotations[FlagsOf] = p.FlagsOf
 	}
 	c.BindLater(cmd, func() {
 		bound.options(c, cmd)
@@ -297,7 +301,14 @@ func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Op
 		}
 	}
 	b.many = len(words) > 0 && strings.Contains(words[len(words)-1], "...")
-	cmd := &cobra.Command{Use: p.Use, Short: p.Short, Long: p.Long, Example: p.Example, Args: cobra.NoArgs}
+	cmd := &cobra.Command{
+		Use: p.Use, Short: p.Short, Long: p.Long, Example: p.Example, Args: cobra.NoArgs, Annotations: map[string]string{},
+	}
+	for i, word := range ArgumentWords(cmd) {
+		if i < len(args) && args[i].Text {
+			cmd.Annotations[mayBeEmpty] += word + " "
+		}
+	}
 	switch {
 	case b.many:
 		cmd.Args = AtLeast(names[:least]...)
@@ -367,7 +378,8 @@ func (b *binding) fill(g *Given) error {
 	return b.set(g)
 }
 
-// BindLater notes how the flags of a command are added. That takes descriptors, and only the command that runs needs it.
+// BindLater notes how the flags of a command are added. That takes descriptors, and only the command that runs needs
+// it.
 func (c *Caller) BindLater(cmd *cobra.Command, add func()) {
 	if c.unbound == nil {
 		c.unbound = map[*cobra.Command]func(){}

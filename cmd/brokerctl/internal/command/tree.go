@@ -41,15 +41,6 @@ func AddAliases(cmd *cobra.Command) {
 	}
 }
 
-// AllCommands returns a command and all below it, help topics included.
-func AllCommands(cmd *cobra.Command) []*cobra.Command {
-	all := []*cobra.Command{cmd}
-	for _, sub := range cmd.Commands() {
-		all = append(all, AllCommands(sub)...)
-	}
-	return all
-}
-
 // command returns the command of a name directly below another one, or nil.
 func command(parent *cobra.Command, name string) *cobra.Command {
 	for _, sub := range parent.Commands() {

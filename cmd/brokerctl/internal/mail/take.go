@@ -13,7 +13,8 @@ var Taking = []command.Option{
 	{Field: "mailboxes", Name: "mailbox", Comma: true, Kind: words.Mailbox,
 		Usage: "only from this mailbox: the agent's name, role:NAME or channel:NAME; repeatable " +
 			"(default: all that the agent may take from)"},
-	{Name: "role", Type: "string", Kind: words.Role, Usage: "only from this role's queue; the same as --mailbox role:NAME"},
+	{Name: "role", Type: "string", Kind: words.Role,
+		Usage: "only from this role's queue; the same as --mailbox role:NAME"},
 	{Field: "types", Name: "type", Comma: true, Kind: words.MessageType, Usage: "only this type; repeatable"},
 	{Field: "lowest_priority", Kind: command.Priority, Usage: "only this priority or a higher one"},
 }

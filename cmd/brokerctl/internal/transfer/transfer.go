@@ -72,17 +72,21 @@ func DownloadArtifact(
 	c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, w io.Writer,
 ) (*pb.ArtifactVersion, error) {
 	p := NewProgress(c, cmd, "received")
-	v, err := broker.DownloadArtifact(cmd.Context(), request, w, func(v *pb.ArtifactVersion, written int64) { p.Show(written, v.GetSize()) })
+	show := func(v *pb.ArtifactVersion, written int64) { p.Show(written, v.GetSize()) }
+	v, err := broker.DownloadArtifact(cmd.Context(), request, w, show)
 	p.End()
 	if errors.Is(err, client.ErrDamaged) {
-		err = problem.Failf(problem.ExitError, "the content of %s is damaged: it does not have the hash %s", client.ArtifactReference(v), v.GetSha256())
+		err = problem.Failf(problem.ExitError, "the content of %s is damaged: it does not have the hash %s",
+			client.ArtifactReference(v), v.GetSha256())
 	}
 	return v, err
 }
 
 // DownloadFile downloads into a temporary file beside the named one, and renames it when it is
 // complete.
-func DownloadFile(c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, to string) (v *pb.ArtifactVersion, err error) {
+func DownloadFile(
+	c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, to string,
+) (v *pb.ArtifactVersion, err error) {
 	file, err := os.CreateTemp(filepath.Dir(c.Env.Path(to)), "."+filepath.Base(to)+".*.partial")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, problem.Usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
@@ -117,7 +121,8 @@ type Progress struct {
 
 // NewProgress returns the progress of a transfer; what is such as "sent".
 func NewProgress(c *command.Caller, cmd *cobra.Command, what string) *Progress {
-	return &Progress{w: cmd.ErrOrStderr(), now: c.Env.Now, what: what, terminal: output.IsTerminal(cmd.ErrOrStderr()), shown: c.Env.Now()}
+	w := cmd.ErrOrStderr()
+	return &Progress{w: w, now: c.Env.Now, what: what, terminal: output.IsTerminal(w), shown: c.Env.Now()}
 }
 
 // Show reports done of total bytes, unless the last report is too recent.
@@ -168,17 +173,22 @@ func PayloadArtifact(g *command.Given, broker *client.Client, m *pb.Message, asR
 	if len(m.GetPayload()) <= limit {
 		return nil
 	}
-	h := &pb.ArtifactHeader{Name: payloadName(source), MediaType: "application/json", TaskId: m.GetTaskId(), Description: "payload of a message"}
+	h := &pb.ArtifactHeader{
+		Name: payloadName(source), MediaType: "application/json", TaskId: m.GetTaskId(),
+		Description: "payload of a message",
+	}
 	p := NewProgress(c, cmd, "sent")
 	total := int64(len(asRead))
-	stored, err := broker.UploadArtifact(cmd.Context(), h, strings.NewReader(asRead), func(sent int64) { p.Show(sent, total) })
+	show := func(sent int64) { p.Show(sent, total) }
+	stored, err := broker.UploadArtifact(cmd.Context(), h, strings.NewReader(asRead), show)
 	p.End()
 	if err != nil {
 		return err
 	}
 	v := stored.GetArtifact()
 	reference := client.ArtifactReference(v)
-	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: the payload has %s, and this session permits %s: it is the artifact %s, and the message has a reference to it\n",
+	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: the payload has %s, and this session permits %s: "+
+		"it is the artifact %s, and the message has a reference to it\n",
 		output.Size(total), output.Size(int64(limit)), prompt.OneLine(reference))
 	m.Artifacts = append(m.Artifacts, reference)
 	text, err := json.Marshal(struct {

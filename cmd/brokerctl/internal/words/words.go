@@ -216,20 +216,14 @@ func DeadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 // DecisionWords returns the completion of unfinished decisions of a kind: scopes, or ids without one.
 func DecisionWords(kind pb.DecisionKind) command.WordList {
 	return func(ctx context.Context, broker *client.Client) ([]string, error) {
-		page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{Kind: kind, States: UnfinishedDecisions, PageSize: command.MaxPage})
+		page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{
+			Kind: kind, States: UnfinishedDecisions, PageSize: command.MaxPage,
+		})
 		var words []string
 		for _, d := range page.GetDecisions() {
 			words = append(words, scopeOrID(d)+"\t"+prompt.OneLine(prompt.DecisionLine(d)))
 		}
 		return words, err
-	}
-}
-
-// FlagWords returns the lists that complete flags that are not declared, by their names.
-func FlagWords() map[string]command.WordList {
-	return map[string]command.WordList{
-		"agent": AgentNames, "from": AgentNames, "task": TaskWords(), "role": RoleNames, "session": SessionNames,
-		"channel": ChannelNames, "mailbox": MailboxNames, "type": messageTypes, "reply-to": MessageIDWords,
 	}
 }
 
@@ -249,7 +243,8 @@ var Unfinished = []pb.TaskState{
 
 // UnfinishedDecisions are the states of decisions that still change.
 var UnfinishedDecisions = []pb.DecisionState{
-	pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_REVISING, pb.DecisionState_DECISION_STATE_ESCALATED,
+	pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_REVISING,
+	pb.DecisionState_DECISION_STATE_ESCALATED,
 }
 
 // scopeOrID names a decision in a command: by its scope if that is no id, or by its id.
