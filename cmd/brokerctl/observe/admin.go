@@ -16,7 +16,8 @@ import (
 
 // NewAdminCommand returns the commands of brokerctl admin.
 func NewAdminCommand(c *command.Caller) *cobra.Command {
-	return command.Group("admin", "Check, back up, prune and drain the broker, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
+	return command.Group("admin", "Check, back up, prune and drain the broker, and move misdirected mail (operators)",
+		"", "  brokerctl admin backup brokerd.tar",
 		adminBackup.Command(c), adminCheck.Command(c), adminDrain.Command(c), adminMove.Command(c),
 		adminPrune.Command(c))
 }

@@ -128,7 +128,8 @@ func receiveBackup(c *command.Caller, cmd *cobra.Command, broker *client.Client,
 		case *pb.BackupDatabaseResponse_Backup:
 			made := frame.Backup
 			if made.GetSize() != written || made.GetSha256() != hex.EncodeToString(sum.Sum(nil)) {
-				return nil, problem.Failf(problem.ExitError, "the backup is damaged: %s arrived, and their hash is not that of the broker", output.Size(written))
+				return nil, problem.Failf(problem.ExitError,
+					"the backup is damaged: %s arrived, and their hash is not that of the broker", output.Size(written))
 			}
 			return made, nil
 		}

@@ -82,13 +82,14 @@ func claimed(r *pb.DrainResponse) int64 { return r.GetMessages() + r.GetTasks() 
 func printDrain(c *command.Caller, w io.Writer, r *pb.DrainResponse) {
 	since := c.When(r.GetDrainingSince())
 	if claimed(r) == 0 {
-		prompt.Say(w, "nothing is claimed; the broker delivers no new work (since %s) until %s", since, c.Command("admin drain --resume"))
+		prompt.Say(w, "nothing is claimed; the broker delivers no new work (since %s) until %s",
+			since, c.Command("admin drain --resume"))
 		return
 	}
 	prompt.Say(w, "claimed: %s and %s; the broker delivers no new work (since %s)",
 		prompt.Count(r.GetMessages(), "message"), prompt.Count(r.GetTasks(), "task"), since)
 	for _, h := range r.GetHolders() {
-		prompt.Say(w, "%s in session %s: %s and %s, the oldest claimed %s", prompt.Brief(h.GetAgent()), prompt.Brief(h.GetSession()),
-			prompt.Count(h.GetMessages(), "message"), prompt.Count(h.GetTasks(), "task"), c.When(h.GetSince()))
+		prompt.Say(w, "%s in session %s: %s and %s, the oldest claimed %s",
+			prompt.Brief(h.GetAgent()), prompt.Brief(h.GetSession()), prompt.Count(h.GetMessages(), "message"), prompt.Count(h.GetTasks(), "task"), c.When(h.GetSince()))
 	}
 }

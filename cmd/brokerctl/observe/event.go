@@ -20,7 +20,8 @@ import (
 
 // NewEventCommand returns the commands of brokerctl event.
 func NewEventCommand(c *command.Caller) *cobra.Command {
-	return command.Group("event", "List, follow and publish events", `The event log has every change, in order of revision.`, "  brokerctl event follow",
+	const long = `The event log has every change, in order of revision.`
+	return command.Group("event", "List, follow and publish events", long, "  brokerctl event follow",
 		eventList.Command(c), eventFollow.Command(c), eventPublish.Command(c))
 }
 
@@ -54,19 +55,21 @@ func eventTypes(ctx context.Context, broker *client.Client) ([]string, error) {
 func EventView(c *command.Caller) output.View[*pb.Event] {
 	return output.View[*pb.Event]{
 		Columns: []table.Column{
-			{Name: "REV", Typical: 6}, {Name: "TIME", Typical: c.TimeWidth()}, {Name: "SEVERITY", Rank: 2, State: true}, {Name: "TYPE", Min: 14, Typical: 20},
-			{Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 24, Typical: 40},
+			{Name: "REV", Typical: 6}, {Name: "TIME", Typical: c.TimeWidth()}, {Name: "SEVERITY", Rank: 2, State: true},
+			{Name: "TYPE", Min: 14, Typical: 20}, {Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 24, Typical: 40},
 		},
 		Row: func(e *pb.Event) []string {
 			severity := ""
 			if e.GetSeverity() > pb.Severity_SEVERITY_INFO {
 				severity = prompt.Enum(e.GetSeverity())
 			}
-			return []string{strconv.FormatInt(e.GetRevision(), 10), c.When(e.GetTime()), severity, e.GetType(), e.GetSource(), e.GetSummary()}
+			return []string{
+				strconv.FormatInt(e.GetRevision(), 10), c.When(e.GetTime()), severity, e.GetType(), e.GetSource(), e.GetSummary(),
+			}
 		},
 		Prompt: func(w io.Writer, e *pb.Event) {
-			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.When(e.GetTime()), prompt.TypeOf(e, prompt.Clean), prompt.Clean(e.GetSource()),
-				prompt.OneLine(e.GetSummary()))
+			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.When(e.GetTime()),
+				prompt.TypeOf(e, prompt.Clean), prompt.Clean(e.GetSource()), prompt.OneLine(e.GetSummary()))
 		},
 		None: "no events",
 	}

@@ -104,8 +104,10 @@ func completeSubject(c *command.Caller) cobra.CompletionFunc {
 		case args[0] == "token" && len(args) < 3:
 			return c.Words(cmd, words.TokenWords(strings.Join(args[1:], "")))
 		case len(args) == 1:
-			lists := map[string]command.WordList{"message": words.MessageIDWords, "agent": words.AgentNames, "role": words.RoleNames,
-				"channel": words.ChannelNames, "lock": words.AllLocks(c), "task": words.TaskWords()}
+			lists := map[string]command.WordList{
+				"message": words.MessageIDWords, "agent": words.AgentNames, "role": words.RoleNames,
+				"channel": words.ChannelNames, "lock": words.AllLocks(c), "task": words.TaskWords(),
+			}
 			if list := lists[args[0]]; list != nil {
 				return c.Words(cmd, list)
 			}

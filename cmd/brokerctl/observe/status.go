@@ -99,19 +99,23 @@ func PrintStatus(c *command.Caller, w io.Writer, s *pb.GetStatusResponse, stuck 
 	if !prompt.ForModel(w) {
 		shown = shown[:min(len(shown), screenBoxLines)]
 	}
-	t := c.NewTable(w, table.Column{Name: "MAILBOX", Min: 16}, table.Column{Name: "WAITING"}, table.Column{Name: "CLAIMED"}, table.Column{Name: "DEAD"})
+	t := c.NewTable(w, table.Column{Name: "MAILBOX", Min: 16}, table.Column{Name: "WAITING"},
+		table.Column{Name: "CLAIMED"}, table.Column{Name: "DEAD"})
 	for _, m := range shown {
-		t.Row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), prompt.UpTo1000(m.GetDead()))
+		t.Row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10),
+			prompt.UpTo1000(m.GetDead()))
 	}
 	_ = t.Flush() // to the command's own output: an error cannot be reported anywhere
 }
 
 // agentFacts prints the facts about one agent.
 func agentFacts(c *command.Caller, s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
-	fact("agent", "%s%s, in session %s", s.GetAgent(), prompt.Either(s.GetRole() != "", ", role "+s.GetRole(), ""), s.GetSession())
+	role := prompt.Either(s.GetRole() != "", ", role "+s.GetRole(), "")
+	fact("agent", "%s%s, in session %s", s.GetAgent(), role, s.GetSession())
 	fact("messages", "%d waiting, %d claimed by this agent, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("work", "%s", mail.WorkCounts(s.GetWork()))
-	fact("holds", "%s and %s; waits for %d more", prompt.Count(s.GetLocks(), "lock"), prompt.Count(s.GetTokensHeld(), "token"), s.GetTickets())
+	fact("holds", "%s and %s; waits for %d more", prompt.Count(s.GetLocks(), "lock"),
+		prompt.Count(s.GetTokensHeld(), "token"), s.GetTickets())
 	fact("questions", "%d to answer, %d without an answer yet", s.GetToAnswer(), s.GetAsked())
 }
 
@@ -124,11 +128,14 @@ func brokerFacts(c *command.Caller, s *pb.GetStatusResponse, fact func(label, fo
 	}
 	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("work", "%s", mail.WorkCounts(s.GetWork()))
-	fact("shared", "%s, %s held, %d waiting for them; %s", prompt.Count(s.GetLocks(), "lock"), prompt.Count(s.GetTokensHeld(), "token"), s.GetTickets(), prompt.Count(s.GetStateKeys(), "key"))
+	fact("shared", "%s, %s held, %d waiting for them; %s", prompt.Count(s.GetLocks(), "lock"),
+		prompt.Count(s.GetTokensHeld(), "token"), s.GetTickets(), prompt.Count(s.GetStateKeys(), "key"))
 	fact("broker", "brokerd %s, started %s, revision %d", s.GetVersion(), c.When(s.GetStartedAt()), s.GetRevision())
-	fact("in use", "%s, %s%s", prompt.Count(s.GetSessions(), "session"), prompt.Count(s.GetStreams(), "open stream"), memory(s))
+	fact("in use", "%s, %s%s", prompt.Count(s.GetSessions(), "session"), prompt.Count(s.GetStreams(), "open stream"),
+		memory(s))
 	fact("commits", "%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond))
-	fact("data", "%s + %s journal, sync %s, in %s", output.Size(s.GetDatabaseBytes()), output.Size(s.GetWalBytes()), s.GetSync(), s.GetDataDir())
+	fact("data", "%s + %s journal, sync %s, in %s", output.Size(s.GetDatabaseBytes()), output.Size(s.GetWalBytes()),
+		s.GetSync(), s.GetDataDir())
 	if s.GetWalLeftOut() > 0 {
 		fact("left out", "%s of commits in the journal, behind a damaged place", output.Size(s.GetWalLeftOut()))
 	}
@@ -146,7 +153,9 @@ func memory(s *pb.GetStatusResponse) string {
 // severities counts findings by severity: "2 errors, 1 warning".
 func severities(all []*pb.Finding) string {
 	var parts []string
-	for _, severity := range []pb.FindingSeverity{pb.FindingSeverity_FINDING_SEVERITY_ERROR, pb.FindingSeverity_FINDING_SEVERITY_WARNING} {
+	for _, severity := range []pb.FindingSeverity{
+		pb.FindingSeverity_FINDING_SEVERITY_ERROR, pb.FindingSeverity_FINDING_SEVERITY_WARNING,
+	} {
 		n := 0
 		for _, f := range all {
 			if f.GetSeverity() == severity {

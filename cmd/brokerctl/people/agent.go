@@ -206,7 +206,10 @@ func RoleView() output.View[*pb.RoleSummary] {
 	return output.View[*pb.RoleSummary]{
 		Columns: []table.Column{{Name: "ROLE", Min: 12}, {Name: "AGENTS"}, {Name: "ACTIVE", Rank: 1}, {Name: "FAILED"}},
 		Row: func(r *pb.RoleSummary) []string {
-			return []string{prompt.Either(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed()))}
+			return []string{
+				prompt.Either(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())),
+				strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed())),
+			}
 		},
 		None: "no agents",
 	}
@@ -217,7 +220,8 @@ func AgentView(c *command.Caller) output.View[*pb.Agent] {
 	return output.View[*pb.Agent]{
 		Columns: []table.Column{
 			{Name: "AGENT", Min: 16}, {Name: "ROLE", Min: 8}, {Name: "STATE", State: true}, {Name: "SEEN"},
-			{Name: "CAPABILITIES", Rank: 2, Min: 16}, {Name: "ACTIVITY", Rank: 1, Min: 24}, {Name: "DESCRIPTION", Rank: 3, Min: 24},
+			{Name: "CAPABILITIES", Rank: 2, Min: 16}, {Name: "ACTIVITY", Rank: 1, Min: 24},
+			{Name: "DESCRIPTION", Rank: 3, Min: 24},
 		},
 		Row: func(a *pb.Agent) []string {
 			activity := cmp.Or(a.GetActivity(), presence(c, a.GetHarness()))

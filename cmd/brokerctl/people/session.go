@@ -103,14 +103,14 @@ current session is meant.`,
 func SessionView(c *command.Caller) output.View[*pb.Session] {
 	return output.View[*pb.Session]{
 		Columns: []table.Column{
-			{Name: "SESSION", Min: 16}, {Name: "STATE", State: true}, {Name: "CREATED"}, {Name: "AGEING", Rank: 2}, {Name: "MAILBOX LIMIT", Rank: 3},
-			{Name: "MAX ATTEMPTS", Rank: 4}, {Name: "SEND RATE", Rank: 5}, {Name: "DESCRIPTION", Rank: 1, Min: 24},
+			{Name: "SESSION", Min: 16}, {Name: "STATE", State: true}, {Name: "CREATED"}, {Name: "AGEING", Rank: 2},
+			{Name: "MAILBOX LIMIT", Rank: 3}, {Name: "MAX ATTEMPTS", Rank: 4}, {Name: "SEND RATE", Rank: 5}, {Name: "DESCRIPTION", Rank: 1, Min: 24},
 		},
 		Row: func(s *pb.Session) []string {
 			set := s.GetSettings()
 			return []string{
-				s.GetName(), prompt.Enum(s.GetState()), c.When(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
-				sendRate(set), s.GetDescription(),
+				s.GetName(), prompt.Enum(s.GetState()), c.When(s.GetCreatedAt()), ageing(set), mailboxLimit(set),
+				strconv.Itoa(int(set.GetMaxAttempts())), sendRate(set), s.GetDescription(),
 			}
 		},
 		None: "no sessions",

@@ -179,7 +179,8 @@ func (x *exportFolder) report(c *command.Caller, w io.Writer) error {
 	if err := json.Unmarshal(x.manifest.Bytes(), &m); err != nil {
 		return fmt.Errorf("read the manifest: %w", err)
 	}
-	t := c.NewTable(w, table.Column{Name: "FILE", Min: 16}, table.Column{Name: "LINES"}, table.Column{Name: "OF THE ARCHIVE", Rank: 1}, table.Column{Name: "BYTES"})
+	t := c.NewTable(w, table.Column{Name: "FILE", Min: 16}, table.Column{Name: "LINES"},
+		table.Column{Name: "OF THE ARCHIVE", Rank: 1}, table.Column{Name: "BYTES"})
 	contents, bytes := 0, int64(0)
 	for _, f := range m.Files {
 		if x.sums[f.Name] != f.SHA256 {

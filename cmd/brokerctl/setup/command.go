@@ -388,12 +388,14 @@ func (o *setupOptions) nextOfTeam(c *command.Caller, v Vendor, agent string) (ne
 		return nil
 	}
 	all := file.Names()
-	next = append(next, fmt.Sprintf("in a shell, choose the agent, since this folder has several (%s): export BROKERD_AGENT=NAME",
+	next = append(next, fmt.Sprintf(
+		"in a shell, choose the agent, since this folder has several (%s): export BROKERD_AGENT=NAME",
 		prompt.Names(all, len(all))))
 	for _, other := range Vendors(Options{}) {
 		used, err := o.isSetUp(c, other)
 		if name, unnamed := o.agentOf(c, other); err == nil && unnamed == nil && used && name == "" && other.Name != v.Name {
-			next = append(next, fmt.Sprintf("name %s too, or it takes any free name and its hooks only warn: brokerctl setup %s --agent NAME",
+			next = append(next, fmt.Sprintf(
+				"name %s too, or it takes any free name and its hooks only warn: brokerctl setup %s --agent NAME",
 				other.Title, other.Name))
 		}
 	}
@@ -403,7 +405,9 @@ func (o *setupOptions) nextOfTeam(c *command.Caller, v Vendor, agent string) (ne
 // wake returns the ways to wake an idle agent of this vendor, in the order in which they are tried.
 func (o *setupOptions) wake(v Vendor, agent string) []string {
 	run := "brokerctl agent run --agent " + prompt.ShellWord(cmp.Or(agent, "NAME"))
-	ways := []string{run + " --pty -- " + v.Programs[0], run + " --wake " + prompt.ShellWord(v.Once+` "run brokerctl next"`)}
+	ways := []string{
+		run + " --pty -- " + v.Programs[0], run + " --wake " + prompt.ShellWord(v.Once+` "run brokerctl next"`),
+	}
 	if o.unattended && !v.Patient {
 		ways = slices.Insert(ways, 0, "the hook "+v.Hook+" (applies now): it waits up to 10 minutes for the next message")
 	}

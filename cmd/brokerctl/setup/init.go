@@ -91,7 +91,9 @@ func initialize(g *command.Given, q *pb.RegisterAgentRequest) error {
 	if err != nil {
 		return err
 	}
-	done := Initialized{File: filepath.Join(dir, setting.ConfigFile), Session: cmp.Or(s.Session.Value, "default"), Agent: agent}
+	done := Initialized{
+		File: filepath.Join(dir, setting.ConfigFile), Session: cmp.Or(s.Session.Value, "default"), Agent: agent,
+	}
 	above, err := ConnectionAbove(c, done.File)
 	if err != nil {
 		return err
@@ -125,7 +127,8 @@ func initialize(g *command.Given, q *pb.RegisterAgentRequest) error {
 		lines = append(lines, "added "+setting.ConfigFile+" to "+done.Ignored)
 	}
 	if agent != "" {
-		lines = append(lines, fmt.Sprintf("%s is %s", agent, prompt.Either(done.Registered, "registered now", "registered already")))
+		registered := prompt.Either(done.Registered, "registered now", "registered already")
+		lines = append(lines, fmt.Sprintf("%s is %s", agent, registered))
 	}
 	switch {
 	case agent == "":

@@ -81,6 +81,6 @@ func ShowAcquired(c *command.Caller,
 
 // notReleased is the error of a release that found nothing.
 func notReleased(broker *client.Client, what string) error {
-	return problem.Failf(problem.ExitLost, "the agent %s neither holds %s nor waits for it: it never did, or it has lost it; "+
-		"stop the work that needs it", broker.Identity().Agent, what)
+	return problem.Failf(problem.ExitLost, "the agent %s neither holds %s nor waits for it: "+
+		"it never did, or it has lost it; stop the work that needs it", broker.Identity().Agent, what)
 }

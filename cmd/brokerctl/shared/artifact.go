@@ -43,13 +43,17 @@ func artifactNames(ctx context.Context, broker *client.Client) ([]string, error)
 func artifactView(c *command.Caller) output.View[*pb.ArtifactVersion] {
 	return output.View[*pb.ArtifactVersion]{
 		Columns: []table.Column{
-			{Name: "NAME", Min: 16, Typical: 28}, {Name: "VERSION"}, {Name: "SIZE", Typical: 10}, {Name: "AUTHOR", Rank: 1, Min: 8, Typical: 12},
-			{Name: "CREATED", Typical: c.TimeWidth()}, {Name: "TASK", Rank: 3, Min: 8, Typical: 12}, {Name: "SHA256", Rank: 4, Min: 12, Typical: 12},
+			{Name: "NAME", Min: 16, Typical: 28}, {Name: "VERSION"}, {Name: "SIZE", Typical: 10},
+			{Name: "AUTHOR", Rank: 1, Min: 8, Typical: 12}, {Name: "CREATED", Typical: c.TimeWidth()},
+			{Name: "TASK", Rank: 3, Min: 8, Typical: 12}, {Name: "SHA256", Rank: 4, Min: 12, Typical: 12},
 			{Name: "DESCRIPTION", Rank: 2, Min: 20, Typical: 30},
 		},
 		Row: func(v *pb.ArtifactVersion) []string {
-			return []string{v.GetName(), strconv.FormatInt(v.GetVersion(), 10), output.Size(v.GetSize()), v.GetAuthor(), c.When(v.GetCreatedAt()),
-				v.GetTaskId(), v.GetSha256()[:min(12, len(v.GetSha256()))], prompt.Clip(v.GetDescription(), output.MostText)}
+			return []string{
+				v.GetName(), strconv.FormatInt(v.GetVersion(), 10), output.Size(v.GetSize()), v.GetAuthor(),
+				c.When(v.GetCreatedAt()), v.GetTaskId(), v.GetSha256()[:min(12, len(v.GetSha256()))],
+				prompt.Clip(v.GetDescription(), output.MostText),
+			}
 		},
 		Prompt: func(w io.Writer, v *pb.ArtifactVersion) {
 			fmt.Fprintf(w, "%s (%s)\n", prompt.OneLine(client.ArtifactReference(v)), artifactFacts(c, v))

@@ -233,17 +233,23 @@ exclusive lock on it.`,
 func LockView(c *command.Caller) output.View[proto.Message] {
 	return output.View[proto.Message]{
 		Columns: []table.Column{
-			{Name: "ID"}, {Name: "STATE", Min: 18, State: true}, {Name: "MODE", Rank: 3}, {Name: "OWNER", Min: 12}, {Name: "SINCE", Rank: 2}, {Name: "ENDS"},
-			{Name: "PATHS", Min: 24}, {Name: "REASON", Rank: 1, Min: 16},
+			{Name: "ID"}, {Name: "STATE", Min: 18, State: true}, {Name: "MODE", Rank: 3}, {Name: "OWNER", Min: 12},
+			{Name: "SINCE", Rank: 2}, {Name: "ENDS"}, {Name: "PATHS", Min: 24}, {Name: "REASON", Rank: 1, Min: 16},
 		},
 		Row: func(m proto.Message) []string {
 			if t, ok := m.(*pb.LockTicket); ok {
-				return []string{strconv.FormatInt(t.GetTicket(), 10), waiting(c, t.GetPosition(), t.GetKept(), t.GetObstacles()), prompt.Enum(t.GetMode()),
-					prompt.Owner(t.GetAgent(), t.GetHolder()), c.When(t.GetCreatedAt()), "", prompt.Paths(t.GetPaths()), t.GetReason()}
+				return []string{
+					strconv.FormatInt(t.GetTicket(), 10), waiting(c, t.GetPosition(), t.GetKept(), t.GetObstacles()),
+					prompt.Enum(t.GetMode()), prompt.Owner(t.GetAgent(), t.GetHolder()), c.When(t.GetCreatedAt()), "",
+					prompt.Paths(t.GetPaths()), t.GetReason(),
+				}
 			}
 			l := m.(*pb.Lock)
-			return []string{strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), prompt.Enum(l.GetMode()),
-				prompt.Owner(l.GetAgent(), l.GetHolder()), c.When(l.GetGrantedAt()), c.When(l.GetHeldUntil()), prompt.Paths(l.GetPaths()), l.GetReason()}
+			return []string{
+				strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), prompt.Enum(l.GetMode()),
+				prompt.Owner(l.GetAgent(), l.GetHolder()), c.When(l.GetGrantedAt()), c.When(l.GetHeldUntil()),
+				prompt.Paths(l.GetPaths()), l.GetReason(),
+			}
 		},
 		None: "no locks",
 	}
@@ -251,7 +257,8 @@ func LockView(c *command.Caller) output.View[proto.Message] {
 
 // holding says how a grant stands.
 func holding(waiting int32, uncollected bool) string {
-	return prompt.Either(uncollected, "granted, not collected", "held") + prompt.Either(waiting > 0, fmt.Sprintf(", %d waiting", waiting), "")
+	return prompt.Either(uncollected, "granted, not collected", "held") +
+		prompt.Either(waiting > 0, fmt.Sprintf(", %d waiting", waiting), "")
 }
 
 // waiting says how a ticket stands.

@@ -36,13 +36,16 @@ func keyWords(g *command.Given, begun string) command.WordList {
 func StateView(c *command.Caller) output.View[*pb.StateEntry] {
 	return output.View[*pb.StateEntry]{
 		Columns: []table.Column{
-			{Name: "KEY", Min: 12, Typical: 24}, {Name: "VERSION", Rank: 2}, {Name: "REV", Typical: 6}, {Name: "AUTHOR", Rank: 1, Min: 8, Typical: 12},
-			{Name: "CHANGED", Typical: c.TimeWidth()}, {Name: "OWNER", Rank: 3, Min: 8, Typical: 12}, {Name: "TASK", Rank: 4, Min: 8, Typical: 12},
+			{Name: "KEY", Min: 12, Typical: 24}, {Name: "VERSION", Rank: 2}, {Name: "REV", Typical: 6},
+			{Name: "AUTHOR", Rank: 1, Min: 8, Typical: 12}, {Name: "CHANGED", Typical: c.TimeWidth()},
+			{Name: "OWNER", Rank: 3, Min: 8, Typical: 12}, {Name: "TASK", Rank: 4, Min: 8, Typical: 12},
 			{Name: "VALUE", Min: 30, Typical: 40},
 		},
 		Row: func(e *pb.StateEntry) []string {
-			return []string{prompt.KeyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10), e.GetAuthor(),
-				c.When(e.GetChangedAt()), e.GetOwner(), e.GetTaskId(), prompt.StateSummary(e)}
+			return []string{
+				prompt.KeyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10),
+				e.GetAuthor(), c.When(e.GetChangedAt()), e.GetOwner(), e.GetTaskId(), prompt.StateSummary(e),
+			}
 		},
 		Prompt: func(w io.Writer, e *pb.StateEntry) {
 			fmt.Fprintln(w, c.Voice().StateLine(e))

@@ -112,8 +112,10 @@ func parseTransaction(request *pb.TransactStateRequest, content string) error {
 			}
 			request.Changes = append(request.Changes, &pb.StateChange{Change: &pb.StateChange_Put{Put: put}})
 		case change.Delete != nil && change.Put == nil:
-			request.Changes = append(request.Changes, &pb.StateChange{Change: &pb.StateChange_Delete{Delete: &pb.DeleteStateRequest{
-				Namespace: change.Delete.Namespace, Key: change.Delete.Key, CompareRevision: change.Delete.IfRevision}}})
+			d := &pb.DeleteStateRequest{
+				Namespace: change.Delete.Namespace, Key: change.Delete.Key, CompareRevision: change.Delete.IfRevision,
+			}
+			request.Changes = append(request.Changes, &pb.StateChange{Change: &pb.StateChange_Delete{Delete: d}})
 		default:
 			return problem.Usagef(`change %d: it must have either "put" or "delete"`, i+1)
 		}
@@ -122,7 +124,9 @@ func parseTransaction(request *pb.TransactStateRequest, content string) error {
 }
 
 func (p *transactionPut) request() (*pb.PutStateRequest, error) {
-	put := &pb.PutStateRequest{Namespace: p.Namespace, Key: p.Key, CompareRevision: p.IfRevision, Own: p.Own, TaskId: p.TaskID}
+	put := &pb.PutStateRequest{
+		Namespace: p.Namespace, Key: p.Key, CompareRevision: p.IfRevision, Own: p.Own, TaskId: p.TaskID,
+	}
 	if p.TTL != "" {
 		ttl, err := command.ParseDuration(p.TTL)
 		if err != nil {

@@ -256,7 +256,8 @@ func PrintToken(c *command.Caller, w io.Writer, answer *pb.GetTokenResponse) {
 	t := c.NewTable(w, table.Column{Name: "TICKET"}, table.Column{Name: "PLACE"}, table.Column{Name: "WAITING", Min: 16},
 		table.Column{Name: "SINCE"}, table.Column{Name: "REASON", Rank: 1, Min: 16})
 	for _, k := range answer.GetTickets() {
-		t.Row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())), prompt.Owner(k.GetAgent(), k.GetHolder())+prompt.Either(k.GetKept(), ", kept", ""),
+		t.Row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())),
+			prompt.Owner(k.GetAgent(), k.GetHolder())+prompt.Either(k.GetKept(), ", kept", ""),
 			c.When(k.GetCreatedAt()), k.GetReason())
 	}
 	_ = t.Flush() // to the command's own output: an error cannot be reported anywhere
@@ -287,8 +288,9 @@ var tokenList = command.Listing[*pb.ListTokensRequest, *pb.ListTokensResponse, *
 func TokenView(c *command.Caller) output.View[*pb.Token] {
 	return output.View[*pb.Token]{
 		Columns: []table.Column{
-			{Name: "TOKEN", Min: 16}, {Name: "STATE", State: true}, {Name: "OWNER", Min: 12}, {Name: "ROLE", Rank: 4, Min: 8}, {Name: "ENDS"},
-			{Name: "WAITING", Rank: 1}, {Name: "FENCE", Rank: 2}, {Name: "RELEASED", Rank: 5}, {Name: "REASON", Rank: 3, Min: 12},
+			{Name: "TOKEN", Min: 16}, {Name: "STATE", State: true}, {Name: "OWNER", Min: 12}, {Name: "ROLE", Rank: 4, Min: 8},
+			{Name: "ENDS"}, {Name: "WAITING", Rank: 1}, {Name: "FENCE", Rank: 2}, {Name: "RELEASED", Rank: 5},
+			{Name: "REASON", Rank: 3, Min: 12},
 		},
 		Row: func(k *pb.Token) []string {
 			owner, fence, ends := prompt.Owner(k.GetAgent(), k.GetHolder()), "", ""
@@ -298,8 +300,10 @@ func TokenView(c *command.Caller) output.View[*pb.Token] {
 			if k.GetFence() > 0 && k.GetState() != pb.TokenState_TOKEN_STATE_AVAILABLE {
 				fence, ends = strconv.FormatInt(k.GetFence(), 10), c.When(k.GetHeldUntil())
 			}
-			return []string{turn.TokenName(k.GetType(), k.GetScope()), tokenState(k), owner, k.GetRole(), ends, strconv.Itoa(int(k.GetWaiting())), fence,
-				c.When(k.GetLastReleasedAt()), k.GetReason()}
+			return []string{
+				turn.TokenName(k.GetType(), k.GetScope()), tokenState(k), owner, k.GetRole(), ends,
+				strconv.Itoa(int(k.GetWaiting())), fence, c.When(k.GetLastReleasedAt()), k.GetReason(),
+			}
 		},
 		None: "no tokens",
 	}

@@ -107,7 +107,8 @@ func (h *hold) run(c *command.Caller, cmd *cobra.Command, path string, command [
 	}
 	if err := h.Release(context.WithoutCancel(cmd.Context())); err != nil {
 		_, text := c.Explain(err)
-		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s was not given back, and ends by itself: %s\n", h.what, prompt.OneLine(text))
+		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s was not given back, and ends by itself: %s\n", h.what,
+			prompt.OneLine(text))
 	}
 	switch {
 	case p.notStarted:

@@ -57,7 +57,9 @@ Exit code 4: --wait ended before the blocker was resolved.`,
 		{Name: "wait", Type: "duration", Usage: "wait this long until it is resolved"},
 		command.RequestID,
 	},
-	After: func(g *command.Given, broker *client.Client, _ *pb.RaiseBlockerRequest, a *pb.RaiseBlockerResponse) (bool, error) {
+	After: func(
+		g *command.Given, broker *client.Client, _ *pb.RaiseBlockerRequest, a *pb.RaiseBlockerResponse,
+	) (bool, error) {
 		return blockerGet.AwaitMade(g, broker, a.GetBlocker().GetId())
 	},
 	Shown: "blocker",
@@ -177,14 +179,15 @@ func printBlocker(c *command.Caller, w io.Writer, b *pb.Blocker) {
 	output.Apart(w)
 	fmt.Fprintln(w, prompt.Clean(strings.TrimSpace(b.GetReason())))
 	output.Apart(w)
-	t := c.NewTable(w, table.Column{Name: "STEP", State: true}, table.Column{Name: "AT"}, table.Column{Name: "BY"}, table.Column{Name: "NOTIFIED"},
-		table.Column{Name: "NOTE", Min: 16}, table.Column{Name: "MESSAGE", Rank: 1})
+	t := c.NewTable(w, table.Column{Name: "STEP", State: true}, table.Column{Name: "AT"}, table.Column{Name: "BY"},
+		table.Column{Name: "NOTIFIED"}, table.Column{Name: "NOTE", Min: 16}, table.Column{Name: "MESSAGE", Rank: 1})
 	for _, e := range b.GetTimeline() {
 		message := ""
 		if e.GetMessage() != 0 {
 			message = strconv.FormatInt(e.GetMessage(), 10)
 		}
-		t.Row(prompt.Enum(e.GetStep()), c.When(e.GetAt()), e.GetAgent(), recipientName(e.GetRecipient()), e.GetNote(), message)
+		t.Row(prompt.Enum(e.GetStep()), c.When(e.GetAt()), e.GetAgent(), recipientName(e.GetRecipient()), e.GetNote(),
+			message)
 	}
 	_ = t.Flush() // to the command's own output: an error cannot be reported anywhere
 	if b.GetResolvedAt() == nil {
@@ -233,8 +236,8 @@ var unresolved = []pb.BlockerState{pb.BlockerState_BLOCKER_STATE_OPEN, pb.Blocke
 func blockerView(c *command.Caller) output.View[*pb.Blocker] {
 	return output.View[*pb.Blocker]{
 		Columns: []table.Column{
-			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "SEVERITY", Rank: 4}, {Name: "AGENT", Min: 8}, {Name: "REASON", Min: 16},
-			{Name: "AWAITS", Rank: 5, Min: 8}, {Name: "TASK", Rank: 6}, {Name: "RAISED"}, {Name: "NOTIFIED", Rank: 3},
+			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "SEVERITY", Rank: 4}, {Name: "AGENT", Min: 8},
+			{Name: "REASON", Min: 16}, {Name: "AWAITS", Rank: 5, Min: 8}, {Name: "TASK", Rank: 6}, {Name: "RAISED"}, {Name: "NOTIFIED", Rank: 3},
 			{Name: "ACKNOWLEDGED", Rank: 2}, {Name: "RESOLVED", Rank: 1}, {Name: "BLOCKED"},
 		},
 		Row: func(b *pb.Blocker) []string {
@@ -248,8 +251,9 @@ func blockerView(c *command.Caller) output.View[*pb.Blocker] {
 				return strings.TrimSpace(at + " " + prompt.Either(who == "", "", "by "+who))
 			}
 			return []string{
-				b.GetId(), prompt.Enum(b.GetState()), prompt.Enum(b.GetSeverity()), b.GetAgent(), prompt.Clip(b.GetReason(), 100), awaitedName(b.GetAwaited()), b.GetTaskId(),
-				c.When(b.GetRaisedAt()), strings.Join(notified, ", "), by(c.When(b.GetAcknowledgedAt()), strings.Join(b.GetAcknowledgedBy(), ", ")),
+				b.GetId(), prompt.Enum(b.GetState()), prompt.Enum(b.GetSeverity()), b.GetAgent(),
+				prompt.Clip(b.GetReason(), 100), awaitedName(b.GetAwaited()), b.GetTaskId(), c.When(b.GetRaisedAt()),
+				strings.Join(notified, ", "), by(c.When(b.GetAcknowledgedAt()), strings.Join(b.GetAcknowledgedBy(), ", ")),
 				by(c.When(b.GetResolvedAt()), b.GetResolvedBy()), shortSeconds(b.GetTimeBlocked()),
 			}
 		},

@@ -205,8 +205,8 @@ var handoffList = command.Listing[*pb.ListHandoffsRequest, *pb.ListHandoffsRespo
 func handoffView(c *command.Given) output.View[*pb.Handoff] {
 	return output.View[*pb.Handoff]{
 		Columns: []table.Column{
-			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "FROM", Min: 8}, {Name: "TO", Min: 8}, {Name: "TITLE", Min: 16}, {Name: "TASK", Rank: 4},
-			{Name: "CHECKED", Rank: 3}, {Name: "CREATED"}, {Name: "SETTLED", Rank: 2}, {Name: "NOTES", Rank: 1, Min: 16},
+			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "FROM", Min: 8}, {Name: "TO", Min: 8},
+			{Name: "TITLE", Min: 16}, {Name: "TASK", Rank: 4}, {Name: "CHECKED", Rank: 3}, {Name: "CREATED"}, {Name: "SETTLED", Rank: 2}, {Name: "NOTES", Rank: 1, Min: 16},
 		},
 		Row: func(h *pb.Handoff) []string {
 			checked, settled := "", c.When(h.GetSettledAt())
@@ -217,8 +217,8 @@ func handoffView(c *command.Given) output.View[*pb.Handoff] {
 				settled += " by " + h.GetSettledBy()
 			}
 			return []string{
-				h.GetId(), prompt.Enum(h.GetState()), h.GetFrom(), handoffTo(h), h.GetTitle(), h.GetTaskId(), checked, c.When(h.GetCreatedAt()), settled,
-				prompt.Clip(h.GetNotes(), 100),
+				h.GetId(), prompt.Enum(h.GetState()), h.GetFrom(), handoffTo(h), h.GetTitle(), h.GetTaskId(), checked,
+				c.When(h.GetCreatedAt()), settled, prompt.Clip(h.GetNotes(), 100),
 			}
 		},
 		None: "no handoffs",

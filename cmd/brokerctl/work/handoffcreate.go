@@ -91,7 +91,9 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 		command.RequestID,
 	},
 	Prepare: addToFile,
-	After: func(g *command.Given, broker *client.Client, _ *pb.CreateHandoffRequest, a *pb.CreateHandoffResponse) (bool, error) {
+	After: func(
+		g *command.Given, broker *client.Client, _ *pb.CreateHandoffRequest, a *pb.CreateHandoffResponse,
+	) (bool, error) {
 		get := handoffGet
 		get.Text = printAnswer
 		return get.AwaitMade(g, broker, a.GetHandoff().GetId())
@@ -151,7 +153,9 @@ func printAnswer(_ *command.Given, w io.Writer, _ *pb.GetHandoffRequest, a *pb.G
 
 // uploadAbsent uploads the files that a handoff names as artifacts and that the broker does not have,
 // under their paths.
-func uploadAbsent(c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.CreateHandoffRequest) error {
+func uploadAbsent(
+	c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.CreateHandoffRequest,
+) error {
 	for i, artifact := range request.GetContent().GetArtifacts() {
 		name, version := client.ParseArtifact(artifact)
 		if !filepath.IsLocal(name) {
@@ -159,7 +163,8 @@ func uploadAbsent(c *command.Caller, cmd *cobra.Command, broker *client.Client, 
 				"upload the file under a name first (%s)", artifact, c.Command("artifact upload %s NAME", prompt.ShellWord(name)))
 		}
 		name = filepath.ToSlash(filepath.Clean(name))
-		_, err := broker.Artifacts().GetArtifact(cmd.Context(), &pb.GetArtifactRequest{Name: name, Version: version, PageSize: 1})
+		known := &pb.GetArtifactRequest{Name: name, Version: version, PageSize: 1}
+		_, err := broker.Artifacts().GetArtifact(cmd.Context(), known)
 		switch {
 		case err == nil:
 		case status.Code(err) != codes.NotFound || version != 0:
@@ -179,7 +184,8 @@ func uploadAbsent(c *command.Caller, cmd *cobra.Command, broker *client.Client, 
 // uploadFile uploads the file of a path under the path as its name, and says so.
 func uploadFile(c *command.Caller, cmd *cobra.Command, broker *client.Client, name, task string) error {
 	if _, err := os.Stat(c.Env.Path(name)); errors.Is(err, fs.ErrNotExist) {
-		return problem.Failf(problem.ExitNotFound, "there is no artifact %s in this session, and no file of this path: upload it first (%s)",
+		return problem.Failf(problem.ExitNotFound,
+			"there is no artifact %s in this session, and no file of this path: upload it first (%s)",
 			name, c.Command("artifact upload FILE %s", prompt.ShellWord(name)))
 	}
 	content, done, err := transfer.OpenContent(c, cmd, name)
@@ -192,7 +198,8 @@ func uploadFile(c *command.Caller, cmd *cobra.Command, broker *client.Client, na
 		return err
 	}
 	v := answer.GetArtifact()
-	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: uploaded %s (%s)\n", prompt.OneLine(client.ArtifactReference(v)), output.Size(v.GetSize()))
+	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: uploaded %s (%s)\n", prompt.OneLine(client.ArtifactReference(v)),
+		output.Size(v.GetSize()))
 	return nil
 }
 

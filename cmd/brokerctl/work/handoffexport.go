@@ -61,7 +61,9 @@ artifacts/ into a folder. Existing files of these names are replaced.`,
 }
 
 // exportHandoff writes the files of a handoff.
-func exportHandoff(c *command.Caller, cmd *cobra.Command, broker *client.Client, answer *pb.GetHandoffResponse, dir string) (Exported, error) {
+func exportHandoff(
+	c *command.Caller, cmd *cobra.Command, broker *client.Client, answer *pb.GetHandoffResponse, dir string,
+) (Exported, error) {
 	h := answer.GetHandoff()
 	done := Exported{Dir: dir, Files: []string{}, Missing: []string{}}
 	dir = c.Env.Path(dir)
@@ -91,7 +93,8 @@ func exportHandoff(c *command.Caller, cmd *cobra.Command, broker *client.Client,
 			done.Missing = append(done.Missing, reference)
 			continue
 		}
-		_, err := broker.Artifacts().GetArtifact(cmd.Context(), &pb.GetArtifactRequest{Name: request.Name, Version: request.Version})
+		known := &pb.GetArtifactRequest{Name: request.Name, Version: request.Version}
+		_, err := broker.Artifacts().GetArtifact(cmd.Context(), known)
 		if status.Code(err) == codes.NotFound {
 			done.Missing = append(done.Missing, reference)
 			continue
@@ -133,7 +136,8 @@ func checklistMarkdown(h *pb.Handoff) string {
 		if item.GetChecked() {
 			by = " (" + item.GetCheckedBy() + ", " + jsonform.Time(item.GetCheckedAt()) + ")"
 		}
-		fmt.Fprintf(&b, "- [%s] %s%s\n", prompt.Either(item.GetChecked(), "x", " "), strings.ReplaceAll(item.GetText(), "\n", "\n  "), by)
+		text := strings.ReplaceAll(item.GetText(), "\n", "\n  ")
+		fmt.Fprintf(&b, "- [%s] %s%s\n", prompt.Either(item.GetChecked(), "x", " "), text, by)
 	}
 	return b.String()
 }

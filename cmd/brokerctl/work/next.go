@@ -144,7 +144,8 @@ func WriteTurnJSON(w io.Writer, t *prompt.Turn) error {
 		return b.Bytes()
 	}
 	for _, r := range t.Directives {
-		object.Directives = append(object.Directives, turnDirective{r.Claim.GetClaimId(), prompt.Advice(r.Message), raw(r.Message)})
+		directive := turnDirective{r.Claim.GetClaimId(), prompt.Advice(r.Message), raw(r.Message)}
+		object.Directives = append(object.Directives, directive)
 	}
 	for _, l := range t.Losses {
 		object.Losses = append(object.Losses, raw(l))

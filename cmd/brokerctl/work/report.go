@@ -80,7 +80,9 @@ type ReportPart[T proto.Message] struct {
 
 // Choose returns a part of all items of a kind: the unfinished ones and then the newest, up to a
 // limit; 0 = all.
-func Choose[T proto.Message](all []T, limit int, unfinished func(T) bool, at func(T) *timestamppb.Timestamp) ReportPart[T] {
+func Choose[T proto.Message](
+	all []T, limit int, unfinished func(T) bool, at func(T) *timestamppb.Timestamp,
+) ReportPart[T] {
 	byTime := func(a, b T) int { return at(a).AsTime().Compare(at(b).AsTime()) }
 	slices.SortStableFunc(all, func(a, b T) int {
 		switch open := unfinished(a); {
@@ -153,18 +155,21 @@ func newReport(ctx context.Context, broker *client.Client, limit int) (*Report, 
 	if err != nil {
 		return nil, err
 	}
-	open := slices.DeleteFunc(slices.Clone(decisions), func(d *pb.Decision) bool { return d.GetState() >= pb.DecisionState_DECISION_STATE_DECIDED })
-	decided := slices.DeleteFunc(decisions, func(d *pb.Decision) bool { return d.GetState() != pb.DecisionState_DECISION_STATE_DECIDED })
+	const final = pb.DecisionState_DECISION_STATE_DECIDED
+	open := slices.DeleteFunc(slices.Clone(decisions), func(d *pb.Decision) bool { return d.GetState() >= final })
+	decided := slices.DeleteFunc(decisions, func(d *pb.Decision) bool { return d.GetState() != final })
 	return &Report{
 		Session: session.GetSession(),
 		Agents:  Choose(agents, limit, func(a *pb.Agent) bool { return a.GetFailedAt() == nil }, (*pb.Agent).GetRegisteredAt),
 		Tasks: Choose(tasks, limit, func(t *pb.Task) bool { return t.GetState() < pb.TaskState_TASK_STATE_DONE },
 			(*pb.Task).GetCreatedAt),
 		Decisions: Choose(open, limit, func(*pb.Decision) bool { return true }, (*pb.Decision).GetOpenedAt),
-		Blockers:  Choose(blockers, limit, func(b *pb.Blocker) bool { return b.GetResolvedAt() == nil }, (*pb.Blocker).GetRaisedAt),
-		Handoffs:  Choose(handoffs, limit, func(h *pb.Handoff) bool { return h.GetSettledAt() == nil }, (*pb.Handoff).GetCreatedAt),
-		Votes:     Choose(votes, limit, func(v *pb.Vote) bool { return v.GetClosedAt() == nil }, (*pb.Vote).GetOpenedAt),
-		Decided:   Choose(decided, limit, func(*pb.Decision) bool { return false }, (*pb.Decision).GetChangedAt),
+		Blockers: Choose(blockers, limit, func(b *pb.Blocker) bool { return b.GetResolvedAt() == nil },
+			(*pb.Blocker).GetRaisedAt),
+		Handoffs: Choose(handoffs, limit, func(h *pb.Handoff) bool { return h.GetSettledAt() == nil },
+			(*pb.Handoff).GetCreatedAt),
+		Votes:   Choose(votes, limit, func(v *pb.Vote) bool { return v.GetClosedAt() == nil }, (*pb.Vote).GetOpenedAt),
+		Decided: Choose(decided, limit, func(*pb.Decision) bool { return false }, (*pb.Decision).GetChangedAt),
 
 		Announcements: announcements,
 	}, nil
@@ -174,7 +179,8 @@ func newReport(ctx context.Context, broker *client.Client, limit int) (*Report, 
 // broker itself are outcomes of votes, which the page has anyway.
 func announcements(ctx context.Context, broker *client.Client, limit int) ([]*pb.Message, error) {
 	request := &pb.ListMessagesRequest{
-		Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true, Filter: &pb.MessageFilter{Types: []string{"decision_announcement"}},
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true,
+		Filter: &pb.MessageFilter{Types: []string{"decision_announcement"}},
 	}
 	items, err := command.Pages(0, func(size int32, token string) ([]*pb.InboxItem, string, error) {
 		request.PageSize, request.PageToken = size, token
