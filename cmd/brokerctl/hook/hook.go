@@ -113,7 +113,7 @@ var hook = command.Procedure[command.None]{
 		{Name: "pause", Type: "duration", Value: "1m",
 			Usage: "how long a turn started by a message listens before another message continues it"},
 		{Name: "wake", Type: "bool", Usage: "in the background, wait for mail and wake the session"},
-		{Name: "tool", Type: "strings", Kind: command.Kind{Name: "NAME"},
+		{Name: "tool", Type: "strings", Kind: command.Name,
 			Usage: "another tool that writes the file that its input names; repeatable"},
 	},
 	Run: func(g *command.Given, _ command.None) error {

@@ -111,7 +111,7 @@ func deadFilter(mailbox string) []command.Option {
 		{Field: "mailbox", Kind: words.Mailbox, Usage: mailbox},
 		{Field: "filter.types", Name: "type", Kind: words.MessageType, Comma: true, Usage: "only this type; repeatable"},
 		{Field: "filter.senders", Name: "from", Kind: words.Agent, Comma: true, Usage: "only from this sender; repeatable"},
-		{Field: "filter.holders", Name: "holder", Kind: command.Kind{Name: "NAME"}, Comma: true,
+		{Field: "filter.holders", Name: "holder", Kind: command.Name, Comma: true,
 			Usage: "only last claimed by this agent; repeatable"},
 		{Field: "filter.error", Usage: "only with this text in the last error"},
 		command.Since("filter.from_time", "", "dead letters"),

@@ -30,7 +30,6 @@ var look = []command.Option{
 // Kinds of values that have a name only.
 var (
 	anID       = command.Kind{Name: "ID"}
-	aName      = command.Kind{Name: "NAME"}
 	threadName = command.Kind{Name: "THREAD"}
 )
 

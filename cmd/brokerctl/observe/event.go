@@ -85,15 +85,13 @@ var eventList = command.Listing[*pb.ListEventsRequest, *pb.ListEventsResponse, *
 	Call:  command.Of((*client.Client).Events, pb.EventServiceClient.ListEvents),
 	Items: (*pb.ListEventsResponse).GetEvents,
 	Options: append([]command.Option{
-		{Field: "after_revision", Name: "after", Kind: revision, Usage: "only after this revision"},
-		{Field: "until_revision", Kind: revision, Usage: "only up to this revision; 0: no bound"},
+		{Field: "after_revision", Name: "after", Kind: command.Revision, Usage: "only after this revision"},
+		{Field: "until_revision", Kind: command.Revision, Usage: "only up to this revision; 0: no bound"},
 		{Field: "newest_first", Name: "newest", Usage: "newest first"},
 	}, eventFilter...),
 	Limit: 100,
 	View:  func(g *command.Given) output.View[*pb.Event] { return EventView(g.Caller) },
 }
-
-var revision = command.Kind{Name: "REVISION"}
 
 var eventFollow = command.Procedure[*pb.SubscribeEventsRequest]{
 	Page: command.Page{
@@ -107,9 +105,9 @@ beginning of the log. The filters of brokerctl event list apply here too.`,
 	},
 	FlagsOf: "event list",
 	Options: append([]command.Option{
-		{Field: "after_revision", Name: "after", Kind: revision,
+		{Field: "after_revision", Name: "after", Kind: command.Revision,
 			Usage: "start after this revision; 0: at the beginning of the log"},
-		{Field: "cursor", Kind: command.Kind{Name: "NAME"},
+		{Field: "cursor", Kind: command.Name,
 			Usage: "continue where the last follow with this name stopped; the broker stores the position"},
 		{Name: "limit", Type: "int", Usage: "end after this many events"},
 	}, eventFilter...),

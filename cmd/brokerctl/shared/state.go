@@ -36,12 +36,11 @@ func NewStateCommand(c *command.Caller) *cobra.Command {
 var (
 	oneKey    = []command.Arg{{Field: "key", Name: "the key", Kind: command.Kind{Find: keyWords}}}
 	namespace = command.Kind{Name: "NAME", Fixed: []string{"default", "global"}}
-	revision  = command.Kind{Name: "REVISION"}
 	ofKey     = command.Option{Field: "namespace", Kind: namespace,
 		Usage: `namespace of the key (default: "default"); "global" is shared by all sessions`}
 	ofTask = command.Option{Field: "task_id", Name: "task", Kind: words.Task,
 		Usage: "task that the key belongs to; '': none (default: unchanged)"}
-	ifRevision = command.Option{Field: "compare_revision", Name: "if-revision", Kind: revision,
+	ifRevision = command.Option{Field: "compare_revision", Name: "if-revision", Kind: command.Revision,
 		Usage: "only if the key still has this revision, or 0: is absent; otherwise exit code 5"}
 )
 
@@ -61,7 +60,7 @@ revision, author and times.`,
 	Options: []command.Option{
 		ofKey,
 		{Name: "full", Type: "bool", Usage: "with -o json: also its version, revision, author and times"},
-		{Field: "at_revision", Name: "at", Kind: revision, Usage: "the value at this revision"},
+		{Field: "at_revision", Name: "at", Kind: command.Revision, Usage: "the value at this revision"},
 	},
 	Prepare: func(g *command.Given, q *pb.GetStateRequest) error {
 		format, err := g.Format()

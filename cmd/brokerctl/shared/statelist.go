@@ -113,7 +113,7 @@ the broker still keeps all changes since.`,
 	Args: []command.Arg{{Field: "key_prefix", Name: "the prefix", Text: true, Kind: command.Kind{Find: keyWords}}},
 	Options: []command.Option{
 		{Field: "namespace", Kind: namespace, Usage: `only this namespace (default: all but "global")`},
-		{Field: "after_revision", Name: "after", Kind: revision, Usage: "start after this revision; 0: at the beginning"},
+		{Field: "after_revision", Name: "after", Kind: command.Revision, Usage: "start after this revision; 0: at the beginning"},
 		{Name: "limit", Type: "int", Usage: "end after this many changes"},
 	},
 	Run: func(g *command.Given, q *pb.WatchStateRequest) error {

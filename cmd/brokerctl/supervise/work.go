@@ -58,7 +58,7 @@ var work = command.Procedure[*pb.ClaimMessagesRequest]{
   brokerctl --agent builder-1 work --once --wait 1m -- sh -c 'jq -r .body'`,
 	},
 	Options: slices.Concat(mail.Taking, workerOptions("message"), []command.Option{
-		{Field: "consumer", Kind: command.Kind{Name: "NAME"},
+		{Field: "consumer", Kind: command.Name,
 			Usage: "name of this worker; restarted with it, the worker resumes its open claims (default: random)"},
 		{Name: "for", Type: "duration", Value: "1m", Usage: "how long a claim lasts after its worker crashes"},
 	}),

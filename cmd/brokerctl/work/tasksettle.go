@@ -103,7 +103,7 @@ var taskComplete = command.Spec[*pb.CompleteTaskRequest, *pb.CompleteTaskRespons
 	Args: held,
 	Options: []command.Option{
 		{Field: "result", Kind: command.Content, Usage: "the outcome; @FILE reads a file, - standard input"},
-		{Field: "artifacts", Name: "artifact", Kind: command.Kind{Name: "NAME"},
+		{Field: "artifacts", Name: "artifact", Kind: command.Name,
 			Usage: "an artifact that holds the outcome; repeatable"},
 		command.RequestID,
 	},

@@ -30,6 +30,8 @@ var (
 	JSON     = Kind{Name: "JSON", Read: readJSON} // also @FILE or -
 	Joined   = Kind{Read: readJoined}             // of the last argument, which may be repeated: one text of several words
 	Priority = Kind{Name: "PRIORITY", Fixed: []string{"low", "normal", "high", "critical"}, Read: readPriority}
+	Name     = Kind{Name: "NAME"}
+	Revision = Kind{Name: "REVISION"}
 	Folder   = Kind{Name: "FOLDER", Complete: cobra.ShellCompDirectiveFilterDirs}
 	Ago      = Kind{Name: "TIME", Fixed: []string{"10m", "1h", "1d"}, Read: timeAt(-1)} // a duration lies back
 	Ahead    = Kind{Name: "TIME", Read: timeAt(+1)}                                     // a duration lies ahead
@@ -48,7 +50,7 @@ func ContentOptions(field string, payload Kind) []Option {
 		{Field: field + ".body", Kind: Content, Usage: "the text; @FILE reads a file, - standard input"},
 		{Field: field + ".payload", Kind: payload, Usage: "any JSON; @FILE reads a file, - standard input"},
 		{Field: field + ".files", Name: "file", Kind: place, Usage: "a file it is about; repeatable"},
-		{Field: field + ".artifacts", Name: "artifact", Kind: Kind{Name: "NAME"},
+		{Field: field + ".artifacts", Name: "artifact", Kind: Name,
 			Usage: "an artifact it is about; repeatable"},
 	}
 }

@@ -15,13 +15,12 @@ const ShellLease = 24 * time.Hour
 
 // Options are the options of agent register; lease is what it is unless it is given.
 func Options(lease time.Duration) []command.Option {
-	name := command.Kind{Name: "NAME"}
 	return []command.Option{
-		{Field: "display_name", Kind: name, Usage: "name for people"},
+		{Field: "display_name", Kind: command.Name, Usage: "name for people"},
 		{Field: "description", Usage: "what the agent is for"},
 		{Field: "role", Kind: words.Role, Usage: "role, such as builder (default: the one in .brokerd.yaml)"},
-		{Field: "capabilities", Name: "capability", Kind: name, Usage: "a capability; repeatable"},
-		{Field: "instance", Kind: name, Usage: "instance of the role"},
+		{Field: "capabilities", Name: "capability", Kind: command.Name, Usage: "a capability; repeatable"},
+		{Field: "instance", Kind: command.Name, Usage: "instance of the role"},
 		{Field: "worktree", Kind: command.Folder, Usage: "the agent's working folder"},
 		{Field: "labels", Name: "label", Usage: "a label; repeatable"},
 		{Field: "lease", Value: prompt.Duration(lease), Zero: true,
