@@ -30,7 +30,7 @@ func TestDLQ_AFilterChoosesWhatIsListedRedrivenAndDeleted(tt *testing.T) {
 	if !strings.Contains(out, "Fetch it") || strings.Contains(out, "Build it") || strings.Contains(out, "Test it") {
 		t.Errorf("%s", out)
 	}
-	if got := ctl(t, "dlq", "list", "--limit", "2"); got.code != 0 || got.err != "the newest 2 of 3 dead letters\n" {
+	if got := ctl(t, "dlq", "list", "--limit", "2"); got.code != 0 || got.err != "the newest 2 of 3 dead letters; --limit 0 lists all\n" {
 		t.Errorf("%+v", got)
 	}
 	for _, step := range []struct{ args, want string }{

@@ -83,7 +83,7 @@ var channelGet = command.Spec[*pb.ListChannelsRequest, *pb.Channel]{
 		Example: `  brokerctl channel get general`,
 	},
 	Call: func(g *command.Given, broker *client.Client, q *pb.ListChannelsRequest) (*pb.Channel, error) {
-		channels, err := channelList.All(g, broker, q, 0)
+		channels, err := channelList.All(g, broker, q)
 		if err != nil {
 			return nil, err
 		}

@@ -51,7 +51,7 @@ var dlqList = command.Spec[*pb.ListDeadLettersRequest, *pb.ListDeadLettersRespon
 		return &pb.ListDeadLettersResponse{Items: items, Count: first.GetCount(), CountAtLeast: first.GetCountAtLeast()}, err
 	},
 	Options: append(deadFilter("only this mailbox: an agent's name, role:NAME or channel:NAME"),
-		command.Option{Name: "limit", Type: "int", Value: "100", Usage: "list at most this many; 0: all"}),
+		command.Limit),
 	After: func(
 		g *command.Given, _ *client.Client, _ *pb.ListDeadLettersRequest, a *pb.ListDeadLettersResponse,
 	) (bool, error) {
@@ -60,7 +60,7 @@ var dlqList = command.Spec[*pb.ListDeadLettersRequest, *pb.ListDeadLettersRespon
 		}
 		if shown := len(a.GetItems()); a.GetCount() > int64(shown) && shown > 0 {
 			of := bounded(a.GetCount(), a.GetCountAtLeast(), "dead letter")
-			fmt.Fprintf(g.Cmd.ErrOrStderr(), "the newest %d of %s\n", shown, of)
+			fmt.Fprintf(g.Cmd.ErrOrStderr(), "the newest %d of %s; --limit 0 lists all\n", shown, of)
 		}
 		return true, nil
 	},

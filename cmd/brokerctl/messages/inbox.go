@@ -45,7 +45,8 @@ receive does. Exit code 4 then means: nothing came within --wait.`,
 		command.Until("to_time", "messages sent"),
 		{Field: "mark_read", Usage: "mark the listed messages in the agent's own mailbox as read"},
 		{Field: "newest_first", Name: "newest", Usage: "newest first"},
-		{Name: "limit", Type: "int", Usage: "list at most this many; 0: all (default: 100; with --follow all)"},
+		{Name: "limit", Type: "int", Value: command.Limit.Value,
+			Usage: "list at most this many; 0: all, also the default of --follow"},
 		{Name: "summary", Type: "bool", Usage: "only counts by priority and type, open questions and directives"},
 		{Name: "follow", Type: "bool", Usage: followUsage},
 		{Name: "wait", Type: "duration", Usage: firstUsage},
@@ -76,26 +77,29 @@ receive does. Exit code 4 then means: nothing came within --wait.`,
 			if err := onlyWithIDs(cmd, "mark-read"); err != nil {
 				return err
 			}
-			return listMessages(c, cmd, q, 0, InboxView(c))
+			_, items, err := fetchMessages(g, q)
+			if err != nil {
+				return err
+			}
+			return output.List(&c.Output, cmd, items, InboxView(c))
 		}
 		if g.On("summary") {
 			return showInboxSummary(c, cmd)
 		}
-		limit := g.Int("limit")
 		r := &pb.ReceiveRequest{
 			Cursor: g.Text("cursor"), Follow: g.On("follow"), Wait: command.Duration(g.Duration("wait")), Filter: q.GetFilter(),
-			Limit: int32(min(limit, 1<<30)), AutoAck: g.On("auto-ack"), Order: q.GetOrder(), IncludeQueues: q.GetIncludeQueues(),
+			AutoAck: g.On("auto-ack"), Order: q.GetOrder(), IncludeQueues: q.GetIncludeQueues(),
 		}
 		if r.GetFollow() || r.GetWait() != nil || r.GetCursor() != "" || r.GetAutoAck() {
+			if cmd.Flags().Changed("limit") {
+				r.Limit = int32(min(g.Int("limit"), 1<<30))
+			}
 			return receive(g, r)
 		}
 		if err := nameThread(g, q.GetFilter()); err != nil {
 			return err
 		}
-		if !cmd.Flags().Changed("limit") {
-			limit = 100
-		}
-		broker, items, err := fetchMessages(c, cmd, q, limit)
+		broker, items, err := fetchMessages(g, q)
 		if err != nil {
 			return err
 		}
@@ -154,30 +158,18 @@ func showInboxSummary(c *command.Caller, cmd *cobra.Command) error {
 	return c.Show(cmd, answer, func(w io.Writer) { c.Voice().Summary(w, answer) })
 }
 
-// listMessages lists messages over all pages.
-func listMessages(
-	c *command.Caller, cmd *cobra.Command, request *pb.ListMessagesRequest, limit int, v output.View[*pb.InboxItem],
-) error {
-	_, items, err := fetchMessages(c, cmd, request, limit)
-	if err != nil {
-		return err
-	}
-	return output.List(&c.Output, cmd, items, v)
-}
-
-// fetchMessages returns the messages of all pages.
-func fetchMessages(
-	c *command.Caller, cmd *cobra.Command, request *pb.ListMessagesRequest, limit int,
-) (*client.Client, []*pb.InboxItem, error) {
-	broker, err := c.Connect(cmd.Context())
+// fetchMessages returns the messages of the pages up to --limit.
+func fetchMessages(g *command.Given, request *pb.ListMessagesRequest) (*client.Client, []*pb.InboxItem, error) {
+	broker, err := g.Connect(g.Cmd.Context())
 	if err != nil {
 		return nil, nil, err
 	}
-	items, err := command.Pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
+	page := func(size int32, token string) ([]*pb.InboxItem, string, error) {
 		request.PageSize, request.PageToken = size, token
-		page, err := broker.Messages().ListMessages(cmd.Context(), request)
+		page, err := broker.Messages().ListMessages(g.Cmd.Context(), request)
 		return page.GetItems(), page.GetNextPageToken(), err
-	})
+	}
+	items, err := command.UpToLimit(g, request.GetNewestFirst(), page)
 	return broker, items, err
 }
 

@@ -36,8 +36,7 @@ it takes from.`,
 	Options: []command.Option{
 		{Field: "order", Usage: "oldest (message first), or waiting: the fullest first (default: oldest)"},
 	},
-	Limit: 100,
-	View:  func(g *command.Given) output.View[*pb.MailboxSummary] { return MailboxView(g.Caller) },
+	View: func(g *command.Given) output.View[*pb.MailboxSummary] { return MailboxView(g.Caller) },
 }
 
 // MailboxView lists mailboxes.

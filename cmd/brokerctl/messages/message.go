@@ -131,7 +131,7 @@ var messageList = command.Procedure[*pb.ListMessagesRequest]{
 		command.Since("from_time", "", "messages sent"),
 		command.Until("to_time", "messages sent"),
 		{Field: "newest_first", Name: "newest", Usage: "newest first"},
-		command.Limit(100),
+		command.Limit,
 	}, filter...),
 	Run: func(g *command.Given, q *pb.ListMessagesRequest) error {
 		c, ctx := g.Caller, g.Cmd.Context()
@@ -146,7 +146,7 @@ var messageList = command.Procedure[*pb.ListMessagesRequest]{
 		if err := nameThread(g, q.GetFilter()); err != nil {
 			return err
 		}
-		broker, items, err := fetchMessages(c, g.Cmd, q, g.Int("limit"))
+		broker, items, err := fetchMessages(g, q)
 		if err != nil {
 			return err
 		}

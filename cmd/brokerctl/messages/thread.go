@@ -39,7 +39,7 @@ var threadGet = command.Spec[*pb.ListMessagesRequest, *pb.ListMessagesResponse]{
 	) (*pb.ListMessagesResponse, error) {
 		answer := &pb.ListMessagesResponse{}
 		var err error
-		answer.Items, err = command.Pages(g.Int("limit"), func(size int32, token string) ([]*pb.InboxItem, string, error) {
+		answer.Items, err = command.UpToLimit(g, false, func(size int32, token string) ([]*pb.InboxItem, string, error) {
 			q.Box, q.PageSize, q.PageToken = pb.MessageBox_MESSAGE_BOX_ALL, size, token
 			page, err := broker.Messages().ListMessages(g.Cmd.Context(), q)
 			if s := page.GetThread(); s != nil {
@@ -53,10 +53,8 @@ var threadGet = command.Spec[*pb.ListMessagesRequest, *pb.ListMessagesResponse]{
 		}
 		return answer, err
 	},
-	Args: []command.Arg{{Field: "filter.thread_id", Name: "the thread's id", Kind: thread}},
-	Options: []command.Option{
-		{Name: "limit", Type: "int", Value: "100", Usage: "show at most this many messages; 0: all"},
-	},
+	Args:    []command.Arg{{Field: "filter.thread_id", Name: "the thread's id", Kind: thread}},
+	Options: []command.Option{command.Limit},
 	Text: func(g *command.Given, w io.Writer, _ *pb.ListMessagesRequest, a *pb.ListMessagesResponse) {
 		for _, item := range a.GetItems() {
 			mail.Render(g.Caller, w, prompt.Rendered{Message: item.GetMessage()})

@@ -28,8 +28,8 @@ without an answer.`,
 		command.Since("from_time", "1d", "conversations with their newest message"),
 		command.Until("to_time", "conversations with their newest message"),
 	},
-	Limit: 100,
-	View:  func(g *command.Given) output.View[*pb.ThreadSummary] { return ThreadView(g.Caller) },
+	Newest: true,
+	View:   func(g *command.Given) output.View[*pb.ThreadSummary] { return ThreadView(g.Caller) },
 }
 
 // ThreadView lists conversations. A conversation that is named after its first message is shown by

@@ -89,8 +89,7 @@ var eventList = command.Listing[*pb.ListEventsRequest, *pb.ListEventsResponse, *
 		{Field: "until_revision", Kind: command.Revision, Usage: "only up to this revision; 0: no bound"},
 		{Field: "newest_first", Name: "newest", Usage: "newest first"},
 	}, eventFilter...),
-	Limit: 100,
-	View:  func(g *command.Given) output.View[*pb.Event] { return EventView(g.Caller) },
+	View: func(g *command.Given) output.View[*pb.Event] { return EventView(g.Caller) },
 }
 
 var eventFollow = command.Procedure[*pb.SubscribeEventsRequest]{

@@ -90,7 +90,7 @@ var artifactGet = command.Spec[*pb.GetArtifactRequest, *pb.GetArtifactResponse]{
 	},
 	Call: func(g *command.Given, broker *client.Client, q *pb.GetArtifactRequest) (*pb.GetArtifactResponse, error) {
 		answer := &pb.GetArtifactResponse{}
-		versions, err := command.Pages(g.Int("limit"), func(size int32, token string) ([]*pb.ArtifactVersion, string, error) {
+		versions, err := command.UpToLimit(g, true, func(size int32, token string) ([]*pb.ArtifactVersion, string, error) {
 			q.PageSize, q.PageToken = size, token
 			page, err := broker.Artifacts().GetArtifact(g.Cmd.Context(), q)
 			if err == nil && answer.Artifact == nil {
@@ -102,7 +102,7 @@ var artifactGet = command.Spec[*pb.GetArtifactRequest, *pb.GetArtifactResponse]{
 		return answer, err
 	},
 	Args:    oneArtifact,
-	Options: []command.Option{{Name: "limit", Type: "int", Value: "20", Usage: "list at most this many; 0: all"}},
+	Options: []command.Option{command.Limit},
 	Prepare: func(g *command.Given, q *pb.GetArtifactRequest) error {
 		q.Name, q.Version = client.ParseArtifact(g.Args[0])
 		return nil
@@ -142,8 +142,7 @@ var artifactList = command.Listing[*pb.ListArtifactsRequest, *pb.ListArtifactsRe
 		{Field: "sha256", Usage: "only versions whose content has this hash"},
 		{Field: "all_versions", Name: "versions", Usage: "all versions (default: the newest of each name)"},
 	},
-	Limit: 100,
-	View:  func(g *command.Given) output.View[*pb.ArtifactVersion] { return artifactView(g.Caller) },
+	View: func(g *command.Given) output.View[*pb.ArtifactVersion] { return artifactView(g.Caller) },
 }
 
 var artifactDelete = command.Spec[*pb.DeleteArtifactRequest, *pb.DeleteArtifactResponse]{

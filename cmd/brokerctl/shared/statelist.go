@@ -77,7 +77,6 @@ var stateList = command.Listing[*pb.ListStateRequest, *pb.ListStateResponse, *pb
 		{Field: "owner", Kind: words.Agent, Usage: "only keys of this agent"},
 		{Field: "task_id", Name: "task", Kind: words.Task, Usage: "only keys of this task"},
 	},
-	Limit: 100,
 	Prepare: func(_ *command.Given, q *pb.ListStateRequest) error {
 		q.Values = true
 		return nil
@@ -97,7 +96,7 @@ with deletions. The versions of a document are its entries.`,
 	Items:   (*pb.ListStateHistoryResponse).GetVersions,
 	Args:    oneKey,
 	Options: []command.Option{ofKey},
-	Limit:   100,
+	Newest:  true,
 	View:    func(g *command.Given) output.View[*pb.StateEntry] { return StateView(g.Caller) },
 }
 

@@ -35,7 +35,7 @@ decisions, blockers with their times, handoffs, votes, and recent decisions. Of
 each kind, unfinished work and then the newest are shown.`,
 		Example: "  brokerctl report > plan.md",
 	},
-	Options: []command.Option{command.Limit(100)},
+	Options: []command.Option{command.Limit},
 	Run: func(g *command.Given, _ command.None) error {
 		limit := g.Int("limit")
 		if limit < 0 {

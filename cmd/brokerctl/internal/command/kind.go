@@ -1,7 +1,6 @@
 package command
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +40,7 @@ var (
 var (
 	RequestID = Option{Field: "request_id", Kind: Kind{Name: "UUID"}, Usage: "makes retries idempotent for 1h"}
 	Oldest    = Option{Field: "oldest_first", Name: "oldest", Usage: "oldest first"}
+	Limit     = Option{Name: "limit", Type: "int", Value: "1000", Usage: "list at most this many; 0: all"}
 )
 
 // ContentOptions are the options for the content of a message or decision, which has that field of the request.
@@ -61,11 +61,6 @@ func (g *Given) OneSource() error {
 		return problem.Usagef("--body and --payload cannot both be standard input")
 	}
 	return nil
-}
-
-// Limit is the option of a list for its length; value is the default.
-func Limit(value int) Option {
-	return Option{Name: "limit", Type: "int", Value: strconv.Itoa(value), Usage: "list at most this many; 0: all"}
 }
 
 // Since is the option of a list for its earliest time. what says what happened then, such as "messages sent".

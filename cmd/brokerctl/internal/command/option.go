@@ -95,6 +95,8 @@ type Given struct {
 	*Caller
 	Cmd  *cobra.Command
 	Args []string
+
+	omission string // what the command says at its end of the items that a list leaves out
 }
 
 // Text returns the value of an option as it was written; "" if it was not given.

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -202,7 +203,13 @@ func (p Procedure[Q]) Command(c *Caller) *cobra.Command {
 		if err := bound.fill(g); err != nil {
 			return err
 		}
-		return p.Run(g, q)
+		if err := p.Run(g, q); err != nil {
+			return err
+		}
+		if g.omission != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), g.omission)
+		}
+		return nil
 	}
 	return cmd
 }
@@ -215,8 +222,8 @@ type Listing[Q, A, I proto.Message] struct {
 	Args    []Arg
 	Options []Option
 	Apart   [][]string
-	Limit   int // the default of --limit; 0: all
 	FlagsOf string
+	Newest  bool // the newest items come first, and no option changes that
 
 	Prepare func(g *Given, q Q) error
 	Instead func(g *Given, broker *client.Client, q Q) (done bool, err error) // nil, or may show something else than items
@@ -227,7 +234,7 @@ type Listing[Q, A, I proto.Message] struct {
 // Command makes the command of one run.
 func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 	return Procedure[Q]{
-		Page: l.Page, Args: l.Args, Options: append(slices.Clip(l.Options), Limit(l.Limit)), Apart: l.Apart,
+		Page: l.Page, Args: l.Args, Options: append(slices.Clip(l.Options), Limit), Apart: l.Apart,
 		FlagsOf: l.FlagsOf, Run: l.run,
 	}.Command(c)
 }
@@ -247,7 +254,7 @@ func (l Listing[Q, A, I]) run(g *Given, q Q) error {
 			return err
 		}
 	}
-	items, err := l.All(g, broker, q, g.Int("limit"))
+	items, err := UpToLimit(g, l.Newest || newestFirst(q.ProtoReflect()), l.pages(g, broker, q))
 	switch {
 	case err != nil:
 		return err
@@ -257,10 +264,24 @@ func (l Listing[Q, A, I]) run(g *Given, q Q) error {
 	return output.List(&g.Output, g.Cmd, items, l.View(g))
 }
 
-// All reads the pages of up to limit items, or with limit 0 of all.
-func (l Listing[Q, A, I]) All(g *Given, broker *client.Client, q Q, limit int) ([]I, error) {
+// newestFirst reports whether the options of a list ask for the newest items first.
+func newestFirst(request protoreflect.Message) bool {
+	fields := request.Descriptor().Fields()
+	if f := fields.ByName("newest_first"); f != nil {
+		return request.Get(f).Bool()
+	}
+	f := fields.ByName("oldest_first")
+	return f != nil && !request.Get(f).Bool()
+}
+
+// All reads all items.
+func (l Listing[Q, A, I]) All(g *Given, broker *client.Client, q Q) ([]I, error) {
+	return Pages(0, l.pages(g, broker, q))
+}
+
+func (l Listing[Q, A, I]) pages(g *Given, broker *client.Client, q Q) PageOf[I] {
 	size, token := newTarget(q.ProtoReflect(), "page_size", ""), newTarget(q.ProtoReflect(), "page_token", "")
-	return Pages(limit, func(n int32, next string) ([]I, string, error) {
+	return func(n int32, next string) ([]I, string, error) {
 		size.Set(protoreflect.ValueOfInt32(n))
 		token.Set(protoreflect.ValueOfString(next))
 		a, err := l.Call(g, broker, q)
@@ -268,7 +289,7 @@ func (l Listing[Q, A, I]) All(g *Given, broker *client.Client, q Q, limit int) (
 			return nil, "", err
 		}
 		return l.Items(a), newTarget(a.ProtoReflect(), output.PageToken, "").get().String(), nil
-	})
+	}
 }
 
 func newMessage[M proto.Message]() M {
