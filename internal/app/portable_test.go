@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,9 +14,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jonboulle/clockwork"
 
+	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/postgrestest"
+	"brokerd/internal/store"
+	"brokerd/internal/store/postgres"
 )
 
 // unportable are the statements that PostgreSQL cannot prepare, by package and constant, with the reason. The list may
@@ -35,22 +38,14 @@ var unportable = map[string]string{
 // with the tables of a new database. It finds them as constant strings, so that new ones are covered.
 func TestQueries_PostgreSQLPreparesEveryStatement(t *testing.T) {
 	t.Parallel()
-	db, err := pgx.Connect(t.Context(), postgrestest.Database(t))
-	apptest.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close(context.Background()) })
-	for _, declared := range readSchema(t, apptest.Start(t).Dir()) {
-		text := declaration.Replace(declared)
-		if _, err := db.Exec(t.Context(), text); err != nil {
-			t.Errorf("%v: %s", err, text)
-		}
-	}
+	db := postgresTables(t)
 	dirs, err := filepath.Glob("../*")
 	apptest.NoError(t, err)
 	total, used, exported := 0, map[string]bool{}, exportedParts(t)
 	for _, dir := range dirs {
 		for _, q := range readSource(t, dir, exported).statements {
 			total++
-			err := prepare(t.Context(), db.PgConn(), translate(q.text))
+			_, err := prepare(t.Context(), db.PgConn(), "", q.text)
 			if err == nil {
 				continue
 			}
@@ -70,89 +65,131 @@ func TestQueries_PostgreSQLPreparesEveryStatement(t *testing.T) {
 	}
 }
 
-// readSchema returns the declarations of the tables of a database, and then those of their indexes.
-func readSchema(t *testing.T, dir string) []string {
-	t.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, "brokerd.db")+"?mode=ro")
-	apptest.NoError(t, err)
-	defer func() { _ = db.Close() }()
-	rows, err := db.QueryContext(t.Context(), `
-		SELECT sql FROM sqlite_schema
-		WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'
-		ORDER BY type = 'index', rowid`)
-	apptest.NoError(t, err)
-	defer func() { _ = rows.Close() }()
-	var declared []string
-	for rows.Next() {
-		var text string
-		apptest.NoError(t, rows.Scan(&text))
-		declared = append(declared, text)
-	}
-	apptest.NoError(t, rows.Err())
-	return declared
-}
-
-// declaration translates the declaration of a table. An integer of SQLite has 64 bits.
-var declaration = strings.NewReplacer(
-	" INTEGER", " BIGINT", " BLOB", " BYTEA", " AUTOINCREMENT", "", " WITHOUT ROWID", "")
-
-// list is a JSON array in a statement, read as a table with the column value.
-var list = regexp.MustCompile(`json_each\(([^()]*)\)(?: AS (\w+))?`)
-
-// translate numbers the arguments of a statement, and names the function that reads a list. That function
-// returns texts, so a statement that reads a list of integers says CAST(value AS BIGINT).
-func translate(text string) string {
-	n := 0
-	text = argument.ReplaceAllStringFunc(text, func(a string) string {
-		if a != "?" {
-			return "$" + a[1:]
-		}
-		n++
-		return "$" + strconv.Itoa(n)
-	})
-	return list.ReplaceAllStringFunc(text, func(call string) string {
-		m := list.FindStringSubmatch(call)
-		name := m[2]
-		if name == "" {
-			name = "list"
-		}
-		return fmt.Sprintf("json_array_elements_text(CAST(%s AS json)) AS %s (value)", m[1], name)
-	})
-}
-
 // undetermined is PostgreSQL's error for an argument whose uses do not show one type. A program states the type of
 // each argument; the test, which has no values, states that a list is a text, and that any other such argument is an
 // integer.
 var undetermined = regexp.MustCompile(
 	`^(?:could not determine data type of|inconsistent types deduced for) parameter \$(\d+)$`)
 
-// prepare prepares a statement, and refuses one that takes an argument for a truth value: the engine has integers
-// alone.
-func prepare(ctx context.Context, db *pgconn.PgConn, text string) error {
+// prepare prepares a statement under a name, and returns the types of its arguments. It refuses one that takes an argument for a
+// truth value: the engine has integers alone.
+func prepare(ctx context.Context, db *pgconn.PgConn, name, query string) ([]uint32, error) {
+	text, _ := postgres.Translate(query)
 	var types []uint32
 	for {
-		prepared, err := db.Prepare(ctx, "", text, types)
+		prepared, err := db.Prepare(ctx, name, text, types)
 		var refused *pgconn.PgError
 		switch {
 		case err == nil && slices.Contains(prepared.ParamOIDs, pgtype.BoolOID):
-			return errors.New("an argument is a truth value: compare it with 0")
-		case err == nil || !errors.As(err, &refused):
-			return err
+			return nil, errors.New("an argument is a truth value: compare it with 0")
+		case err == nil:
+			return prepared.ParamOIDs, nil
+		case !errors.As(err, &refused):
+			return nil, err
 		}
 		m := undetermined.FindStringSubmatch(refused.Message)
 		if m == nil {
-			return err
+			return nil, err
 		}
 		n, err := strconv.Atoi(m[1])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		types = append(types, make([]uint32, max(n-len(types), 0))...)
 		if types[n-1] != 0 {
-			return err
+			return nil, refused
 		}
 		if types[n-1] = pgtype.Int8OID; strings.Contains(text, fmt.Sprintf("CAST($%d AS json)", n)) {
 			types[n-1] = pgtype.TextOID
 		}
 	}
+}
+
+// postgresTables makes the tables of every feature in a new database, as a broker does, and connects to it.
+func postgresTables(t *testing.T) *pgx.Conn {
+	t.Helper()
+	url := postgrestest.Database(t)
+	o := store.Options{Clock: clockwork.NewRealClock()}
+	apptest.Start(t, apptest.With(func(c *app.Config) {
+		c.Store = func(of *store.Options) { o.Migrations = of.Migrations }
+	}))
+	database, err := postgres.New(url, o.Clock)
+	apptest.NoError(t, err)
+	o.Database = database
+	s, err := store.Open(t.Context(), o)
+	apptest.NoError(t, err)
+	apptest.NoError(t, s.Close())
+	db, err := pgx.Connect(t.Context(), url)
+	apptest.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
+	return db
+}
+
+// sequential are the statements whose plan on PostgreSQL reads a whole table or index that can grow, and which SQLite
+// runs otherwise, by package and constant, with the reason. What is in scans may do so here as well.
+var sequential = map[string]string{
+	"auth.selectSurplus":                "its LIMIT ends it",
+	"broker.selectNextTimes":            "the first entry of each index alone",
+	"conversations.selectNextReminders": "the first entry of each index alone",
+	"offers.selectNextDue":              "the first entry of the index alone",
+	"offers.selectOffersDue":            "open offers alone, which are as many as agents decide on",
+	"state.nextExpiry":                  "its LIMIT ends it",
+	"tasks.selectDue":                   "its LIMIT ends it",
+}
+
+// TestQueries_PostgreSQLReadsNoGrowingTableUnnamed has PostgreSQL explain every statement, as the broker's connections
+// plan it.
+func TestQueries_PostgreSQLReadsNoGrowingTableUnnamed(t *testing.T) {
+	t.Parallel()
+	db := postgresTables(t)
+	_, err := db.Exec(t.Context(), `
+		SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+		SET plan_cache_mode = force_generic_plan`)
+	apptest.NoError(t, err)
+	dirs, err := filepath.Glob("../*")
+	apptest.NoError(t, err)
+	used, exported := map[string]bool{}, exportedParts(t)
+	for _, dir := range dirs {
+		for _, q := range readSource(t, dir, exported).statements {
+			types, err := prepare(t.Context(), db.PgConn(), "statement", q.text)
+			if err != nil {
+				continue // the test above reports it
+			}
+			text := `EXPLAIN EXECUTE statement`
+			if len(types) > 0 {
+				text += `(NULL` + strings.Repeat(`, NULL`, len(types)-1) + `)`
+			}
+			results, err := db.PgConn().Exec(t.Context(), text+`; DEALLOCATE statement`).ReadAll()
+			apptest.NoError(t, err)
+			var plan strings.Builder
+			for _, row := range results[0].Rows {
+				plan.Write(append(row[0], '\n'))
+			}
+			if whole := readsAll(plan.String()); whole != "" && scans[q.name] == "" {
+				used[q.name] = true
+				if sequential[q.name] == "" {
+					t.Errorf("%s: %s\n%s", q.name, whole, plan.String())
+				}
+			}
+		}
+	}
+	for name := range sequential {
+		if !used[name] {
+			t.Errorf("%s is named but reads no whole table", name)
+		}
+	}
+}
+
+// node is a step of PostgreSQL's plan that reads a table.
+var node = regexp.MustCompile(`(?m)^ *(?:-> +)?(Seq Scan|Index (?:Only )?Scan(?: Backward)?)( using \S+)? on (\S+).*\n( *Index Cond)?`)
+
+// readsAll returns the first step of a plan that reads a whole table or index, other than the one row about the
+// database; "" if there is none.
+func readsAll(plan string) string {
+	for _, m := range node.FindAllStringSubmatch(plan, -1) {
+		if m[4] == "" && m[3] != "meta" {
+			return m[1] + m[2] + " on " + m[3]
+		}
+	}
+	return ""
 }

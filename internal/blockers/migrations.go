@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -44,24 +45,9 @@ CREATE INDEX blockers_task ON blockers (session, task_id, id) WHERE task_id <> '
 CREATE INDEX blockers_agent ON blockers (session, agent) WHERE state < 3;
 CREATE INDEX blockers_escalation ON blockers (escalates_at) WHERE escalates_at IS NOT NULL;
 CREATE INDEX blockers_resolved ON blockers (session, resolved_at) WHERE resolved_at IS NOT NULL;
-`}, {Name: "blockers/002_acknowledgers", SQL: `
--- The agents that work on unresolved blockers. An agent has acknowledged a blocker if its entry in the
--- timeline follows the last reopening.
-CREATE TABLE blocker_acknowledgers (
-	blocker  INTEGER NOT NULL,
-	agent    TEXT NOT NULL,
-	session  INTEGER NOT NULL,
-	revision INTEGER NOT NULL, -- of the acknowledgement
-	PRIMARY KEY (blocker, agent)
-) WITHOUT ROWID;
-CREATE INDEX blocker_acknowledgers_agent ON blocker_acknowledgers (session, agent, blocker);
-INSERT INTO blocker_acknowledgers (blocker, agent, session, revision)
-SELECT b.id, json_extract(e.value, '$.agent'), b.session, max(json_extract(e.value, '$.revision'))
-FROM blockers b, json_each(CASE WHEN json_valid(b.timeline) THEN b.timeline ELSE '[]' END) AS e
-WHERE b.state = 2 AND json_extract(e.value, '$.step') = 3 AND e.key > COALESCE((
-	SELECT max(r.key) FROM json_each(b.timeline) AS r WHERE json_extract(r.value, '$.step') = 6), -1)
-GROUP BY b.id, json_extract(e.value, '$.agent'), b.session;
-`}, {Name: "blockers/003_items", SQL: `
+`}, {
+		Name: "blockers/002_acknowledgers", SQL: acknowledgers, Server: strings.Replace(acknowledgers, fillAcknowledgers, "", 1),
+	}, {Name: "blockers/003_items", SQL: `
 UPDATE work_backlog SET text = CASE item WHEN 1 THEN 'agent:' ELSE 'task:' END || name, item = 0
 WHERE feature = 'blockers' AND kind = 'reached';
 UPDATE work_backlog SET feature = 'blocker' WHERE feature = 'blockers'`, Convert: convert}}
@@ -212,3 +198,25 @@ func clipTimeline(list []oldEntry) []oldEntry {
 	}
 	return slices.Concat(first, []oldEntry{left}, rest[from:])
 }
+
+const acknowledgers = `
+-- The agents that work on unresolved blockers. An agent has acknowledged a blocker if its entry in the
+-- timeline follows the last reopening.
+CREATE TABLE blocker_acknowledgers (
+	blocker  INTEGER NOT NULL,
+	agent    TEXT NOT NULL,
+	session  INTEGER NOT NULL,
+	revision INTEGER NOT NULL, -- of the acknowledgement
+	PRIMARY KEY (blocker, agent)
+) WITHOUT ROWID;
+CREATE INDEX blocker_acknowledgers_agent ON blocker_acknowledgers (session, agent, blocker);
+` + fillAcknowledgers
+
+// fillAcknowledgers fills the table from the timelines of blockers that are older than it.
+const fillAcknowledgers = `INSERT INTO blocker_acknowledgers (blocker, agent, session, revision)
+SELECT b.id, json_extract(e.value, '$.agent'), b.session, max(json_extract(e.value, '$.revision'))
+FROM blockers b, json_each(CASE WHEN json_valid(b.timeline) THEN b.timeline ELSE '[]' END) AS e
+WHERE b.state = 2 AND json_extract(e.value, '$.step') = 3 AND e.key > COALESCE((
+	SELECT max(r.key) FROM json_each(b.timeline) AS r WHERE json_extract(r.value, '$.step') = 6), -1)
+GROUP BY b.id, json_extract(e.value, '$.agent'), b.session;
+`

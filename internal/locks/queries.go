@@ -1,6 +1,10 @@
 package locks
 
-import "brokerd/internal/store"
+import (
+	"strings"
+
+	"brokerd/internal/store"
+)
 
 // A grant and a ticket are the same request in two states. text is what it wants: paths, each in a line, or TYPE/SCOPE. ticket of a grant
 // is the ticket that it came from. collected is 0 as long as no call has returned the grant to its owner. warned and contested
@@ -80,7 +84,8 @@ CREATE INDEX lock_grants_broad ON lock_grants (session) WHERE broad = 1;
 // Migrations returns the steps that make the tables of locks.
 func Migrations() []store.Migration {
 	return []store.Migration{
-		{Name: "locks/001_locks", SQL: requests}, {Name: "locks/002_tokens", SQL: tokenTables}, {Name: "locks/003_indexes", SQL: fewerIndexes},
+		{Name: "locks/001_locks", SQL: requests, Server: strings.Replace(requests, "WHERE broad;", "WHERE broad = 1;", 1)},
+		{Name: "locks/002_tokens", SQL: tokenTables}, {Name: "locks/003_indexes", SQL: fewerIndexes},
 		{Name: "locks/004_closings", SQL: closings}, {Name: "locks/005_broad", SQL: broadIndex},
 	}
 }

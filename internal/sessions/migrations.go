@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -26,14 +27,9 @@ CREATE TABLE sessions (
 );
 INSERT INTO sessions (id, name, description, created_at, ageing, mailbox_limit, max_attempts, revision)
 SELECT 1, 'default', '', created_at, 300000000000, 10000, 3, 0 FROM meta;
-`}, {Name: "sessions/002_settings", SQL: `
-ALTER TABLE sessions ADD COLUMN settings  TEXT NOT NULL DEFAULT '{}'; -- JSON object; what it does not say has its default
-ALTER TABLE sessions ADD COLUMN closed_at INTEGER;
-UPDATE sessions SET settings = json_object('Ageing', ageing, 'MailboxLimit', mailbox_limit, 'MaxAttempts', max_attempts);
-ALTER TABLE sessions DROP COLUMN ageing;
-ALTER TABLE sessions DROP COLUMN mailbox_limit;
-ALTER TABLE sessions DROP COLUMN max_attempts;
-`}, {Name: "sessions/003_settings_message", SQL: `
+`}, {
+		Name: "sessions/002_settings", SQL: settingsText, Server: strings.Replace(settingsText, "json_object(", "json_build_object(", 1),
+	}, {Name: "sessions/003_settings_message", SQL: `
 ALTER TABLE sessions RENAME COLUMN settings TO old_settings;
 ALTER TABLE sessions ADD COLUMN settings BLOB NOT NULL DEFAULT ''; -- pb.SessionSettings; what is not set has its default
 `, Convert: convert}}
@@ -124,3 +120,12 @@ func oldNames(text json.RawMessage) *pb.Names {
 	}
 	return &pb.Names{Names: names}
 }
+
+const settingsText = `
+ALTER TABLE sessions ADD COLUMN settings  TEXT NOT NULL DEFAULT '{}'; -- JSON object; what it does not say has its default
+ALTER TABLE sessions ADD COLUMN closed_at INTEGER;
+UPDATE sessions SET settings = json_object('Ageing', ageing, 'MailboxLimit', mailbox_limit, 'MaxAttempts', max_attempts);
+ALTER TABLE sessions DROP COLUMN ageing;
+ALTER TABLE sessions DROP COLUMN mailbox_limit;
+ALTER TABLE sessions DROP COLUMN max_attempts;
+`

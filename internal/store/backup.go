@@ -33,6 +33,9 @@ func (s *Store) Backup(ctx context.Context, path string, look func(*Snapshot) er
 		return 0, errClosed()
 	default:
 	}
+	if s.path == "" {
+		return 0, errServer("back it up", "use pg_dump or pg_basebackup")
+	}
 	defer s.holdLog()()
 	from, err := s.reader()
 	if err != nil {

@@ -196,7 +196,12 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 			w.putBack(tx.drops)
 		}
 	}()
-	err = tx.call(fn)
+	if b.careful && w.conn.sqlite == nil {
+		err = tx.save() // a server refuses everything after a read that has failed, too
+	}
+	if err == nil {
+		err = tx.call(fn)
+	}
 	if err == nil && b.careful {
 		err = tx.runRounds()
 	}
@@ -209,6 +214,14 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 	}
 	if tx.failed != nil {
 		err = tx.failed
+	}
+	if failure := w.conn.failed(); failure != nil {
+		if err == nil {
+			err = failure
+		}
+		if !tx.saved {
+			w.lose(err)
+		}
 	}
 	tx.over = true
 	if tx.excess != "" {

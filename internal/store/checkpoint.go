@@ -122,7 +122,7 @@ func (w *writer) tidy() {
 		}
 		return
 	}
-	if w.grown < lookEvery {
+	if w.grown < lookEvery || w.conn.sqlite == nil {
 		return
 	}
 	w.grown = 0

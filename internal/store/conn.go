@@ -23,6 +23,7 @@ type conn struct {
 	prepared map[string]*prepared
 	args     []driver.NamedValue // reused by every statement
 	open     []*Rows             // not yet closed, so that a function that forgets them harms nobody
+	failure  error               // the last one
 }
 
 func newConn(db Conn) *conn {
@@ -269,6 +270,7 @@ func (c *conn) classify(err error) error {
 		return nil
 	}
 	classified := classify(err)
+	c.failure = classified
 	if c.damage != nil && IsDamage(classified) {
 		c.damage.note(err.Error())
 	}

@@ -1,9 +1,31 @@
 package store
 
 import (
+	"context"
 	"database/sql/driver"
+	"errors"
+	"iter"
 	"time"
+
+	"brokerd/internal/fault"
 )
+
+// ErrUnknown is the cause of an error after which the store must not go on: a server may have committed a transaction
+// or not, or another broker writes to the database. The process ends, as it does after a failed sync.
+var ErrUnknown = errors.New("what the database contains is unknown")
+
+// A Database is a database on a server, which takes the place of the SQLite file.
+type Database interface {
+	// Connect opens a connection for the writer, or one that only reads. The writer's is opened first. It refuses a
+	// database that another broker writes to, or that is unfit.
+	Connect(ctx context.Context, writing bool) (Conn, error)
+
+	// Create makes the tables of the engine, as schema declares them, unless they are there.
+	Create(c Conn, schema string) (made bool, err error)
+
+	// Lead makes sure that no other broker commits anything from now on. All tables are there.
+	Lead(c Conn) error
+}
 
 // A Conn is a connection to a database: to the SQLite file, or to a server. One goroutine uses it at a time. Its errors
 // are faults where a caller can do something about them.
@@ -43,20 +65,22 @@ type Stmt interface {
 // A Step is a step of a transaction.
 type Step int
 
+// The steps, each with what it does.
 const (
-	StepBegin Step = iota // a transaction that may change something
-	StepRead              // one that reads the database as one commit has left it
-	StepCommit
-	StepRollback
-	StepMark    // sets the savepoint; there is one at a time
-	StepUndo    // undoes everything after the savepoint, and removes it
-	StepRelease // removes the savepoint
+	StepBegin    Step = iota // a transaction that may change something
+	StepRead                 // one that reads the database as one commit has left it
+	StepCommit               // ends the transaction; what it has changed stays
+	StepRollback             // ends the transaction; what it has changed is undone
+	StepMark                 // sets the savepoint; there is one at a time
+	StepUndo                 // undoes everything after the savepoint, and removes it
+	StepRelease              // removes the savepoint
 	steps
 )
 
 // A State is where a transaction stands.
 type State int
 
+// The states.
 const (
 	StateEnded  State = iota // there is none
 	StateOpen                // there is one
@@ -68,4 +92,79 @@ type Counter struct {
 	Revision int64
 	Latest   int64 // the highest wall clock, Unix nanoseconds
 	Uptime   time.Duration
+}
+
+// Next returns the next n statements with their arguments, in order. The list of arguments is used again for the next
+// statement.
+func (d *Deferred) Next(n int) iter.Seq2[Stmt, []driver.NamedValue] {
+	return func(yield func(Stmt, []driver.NamedValue) bool) {
+		var args []driver.NamedValue
+		for i := range n {
+			s := &d.statements[d.sent+i]
+			args = d.unpack(args[:0], s)
+			if !yield(s.statement.raw, args) {
+				return
+			}
+		}
+	}
+}
+
+// Changed notes how many rows statement i of the next ones, from 0, has changed.
+func (d *Deferred) Changed(i int, rows int64) { d.statements[d.sent+i].changed = int(rows) }
+
+// openServer opens the connections to a database on a server.
+func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) {
+	w, err := s.connectServer(ctx, o, true)
+	if err != nil {
+		return nil, meta{}, err
+	}
+	made, err := o.Database.Create(w.db, schema)
+	if err == nil && made {
+		err = insertMeta(w, o.Clock.Now())
+	}
+	if err == nil {
+		err = migrate(w, o.allMigrations(), o.Clock, o.Log)
+	}
+	if err == nil {
+		err = o.Database.Lead(w.db)
+	}
+	var m meta
+	if err == nil {
+		m, err = readMeta(w)
+	}
+	if err != nil {
+		return nil, meta{}, err
+	}
+	for range o.Readers {
+		r, err := s.connectServer(ctx, o, false)
+		if err != nil {
+			return nil, meta{}, err
+		}
+		s.idle <- r
+	}
+	s.sound = true // the server checks what it reads
+	return w, m, nil
+}
+
+func (s *Store) connectServer(ctx context.Context, o Options, writing bool) (*conn, error) {
+	db, err := o.Database.Connect(ctx, writing)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(db)
+	s.conns = append(s.conns, c)
+	return c, nil
+}
+
+// failed returns the error for which a server refuses everything in the present transaction, or nil.
+func (c *conn) failed() error {
+	if c.db.State() != StateFailed {
+		return nil
+	}
+	return c.failure
+}
+
+// errServer refuses what only the SQLite file has.
+func errServer(what, instead string) error {
+	return fault.New(fault.Precondition, "ON_SERVER", "the broker keeps its data on a database server, so it cannot %s: %s", what, instead)
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
@@ -20,6 +22,10 @@ import (
 type Migration struct {
 	Name string // unique and lasting, such as broker/001_messages
 	SQL  string // any number of statements
+
+	// Server replaces SQL in a database on a server, where the two differ in more than the names of types. Such a
+	// database begins with the newest version, so it has nothing to convert. Empty = SQL.
+	Server string
 
 	// Convert runs after SQL, in the same transaction, for what SQL cannot say, such as encoding rows.
 	// Nil = nothing.
@@ -80,7 +86,7 @@ func create(c *conn, clock clockwork.Clock) error {
 	if id != 0 || tables > 0 {
 		return fmt.Errorf("application id %#x with %d tables and indexes", id, tables)
 	}
-	now := clock.Now().UnixNano()
+	now := clock.Now()
 	return transact(c, func() error {
 		if err := c.script(schema); err != nil {
 			return err
@@ -88,9 +94,14 @@ func create(c *conn, clock clockwork.Clock) error {
 		if err := c.script(fmt.Sprintf(`PRAGMA application_id = %d`, applicationID)); err != nil {
 			return err
 		}
-		return c.run(`INSERT INTO meta (id, instance, revision, latest, uptime, stopped, created_at) VALUES (1, ?, 0, ?, 0, 0, ?)`,
-			randomInstance(), now, now)
+		return insertMeta(c, now)
 	})
+}
+
+// insertMeta makes the row about the database as a whole.
+func insertMeta(c *conn, now time.Time) error {
+	return c.run(`INSERT INTO meta (id, instance, revision, latest, uptime, stopped, created_at) VALUES (1, ?, 0, ?, 0, 0, ?)`,
+		randomInstance(), now, now)
 }
 
 // allMigrations returns the migrations of the engine and of all features.
@@ -146,7 +157,11 @@ func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Lo
 	}
 	return transact(c, func() error {
 		for _, m := range lacks {
-			err := c.script(m.SQL)
+			text := m.SQL
+			if c.sqlite == nil {
+				text = cmp.Or(m.Server, m.SQL)
+			}
+			err := c.script(text)
 			if err == nil && m.Convert != nil {
 				err = m.Convert(converter{c})
 			}

@@ -256,6 +256,6 @@ func classify(err error) error {
 // syncFailed says whether the error leaves unknown what is on disk.
 func syncFailed(err error) bool {
 	var e sqlite3.Error
-	return errors.As(err, &e) &&
+	return errors.Is(err, ErrUnknown) || errors.As(err, &e) &&
 		(e.ExtendedCode == sqlite3.ErrIoErrFsync || e.ExtendedCode == sqlite3.ErrIoErrDirFsync)
 }

@@ -57,6 +57,7 @@ func (s Sync) String() string {
 // Options say how to open a store.
 type Options struct {
 	Dir        string          // the data folder; made with mode 0700 if missing
+	Database   Database        // instead of the SQLite file in the folder; Dir, Sync, Checkpoint and Full then mean nothing
 	Sync       Sync            // what a commit survives
 	Checkpoint Checkpoint      // the program that copies the log into the database
 	Clock      clockwork.Clock // required
@@ -188,15 +189,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, gaveUp(err)
 	}
-	dir, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
 	s := &Store{
-		path:     filepath.Join(dir, DatabaseFile),
 		clock:    o.Clock,
 		readTime: cmp.Or(o.ReadTime, readTime),
 		idle:     make(chan *conn, o.Readers),
@@ -210,69 +203,20 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if o.Full == nil {
 		o.Full = func() {}
 	}
-	if s.lock, err = lockFolder(dir, o.Full); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())
 		}
 	}()
-	if diskFull(dir) {
-		o.Full()
-	}
-	if !o.Restoring {
-		if err := checkComplete(dir); err != nil {
-			return nil, err
-		}
-	}
-	if err := checkFile(s.path); err != nil {
-		return nil, err
-	}
-	written, err := logOf(s.path + "-wal")
-	if err != nil {
-		return nil, err
-	}
-	s.leftOut = written.leftOut
-	written.log(o.Log)
-	if !o.Unchecked {
-		if s.sound, err = checkBefore(ctx, s.path, o); err != nil {
-			return nil, err
-		}
-	}
-	if o.Checkpoint == CheckpointExternal {
-		if s.keeper, err = s.connect(reading, o.Sync); err != nil {
-			return nil, err
-		}
-	}
-	w, err := s.connect(writing, o.Sync)
-	if err != nil {
-		return nil, err
-	}
-	if o.inGo {
-		w.sqlite.native = 0
-	}
-	w.watchPlans(o.Planned)
-	m, err := prepare(w, s.path, o)
-	if IsDamage(err) {
-		return nil, damaged(s.path, err)
+	var w *conn
+	var m meta
+	if o.Database != nil {
+		w, m, err = s.openServer(ctx, o)
+	} else {
+		w, m, err = s.openFolder(ctx, o)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if o.Checkpoint == CheckpointInternal {
-		c, err := s.connect(copying, o.Sync)
-		if err != nil {
-			return nil, err
-		}
-		s.checkpointer = newCheckpointer(c)
-	}
-	for range o.Readers {
-		r, err := s.connect(reading, o.Sync)
-		if err != nil {
-			return nil, err
-		}
-		s.idle <- r
 	}
 	for _, c := range s.conns {
 		c.damage = s.damage
@@ -287,6 +231,78 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	}
 	go s.writer.run()
 	return s, nil
+}
+
+// openFolder opens the connections to the SQLite file of the data folder.
+func (s *Store) openFolder(ctx context.Context, o Options) (*conn, meta, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, meta{}, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, meta{}, err
+	}
+	s.path = filepath.Join(dir, DatabaseFile)
+	if s.lock, err = lockFolder(dir, o.Full); err != nil {
+		return nil, meta{}, err
+	}
+	if diskFull(dir) {
+		o.Full()
+	}
+	if !o.Restoring {
+		if err := checkComplete(dir); err != nil {
+			return nil, meta{}, err
+		}
+	}
+	if err := checkFile(s.path); err != nil {
+		return nil, meta{}, err
+	}
+	written, err := logOf(s.path + "-wal")
+	if err != nil {
+		return nil, meta{}, err
+	}
+	s.leftOut = written.leftOut
+	written.log(o.Log)
+	if !o.Unchecked {
+		if s.sound, err = checkBefore(ctx, s.path, o); err != nil {
+			return nil, meta{}, err
+		}
+	}
+	if o.Checkpoint == CheckpointExternal {
+		if s.keeper, err = s.connect(reading, o.Sync); err != nil {
+			return nil, meta{}, err
+		}
+	}
+	w, err := s.connect(writing, o.Sync)
+	if err != nil {
+		return nil, meta{}, err
+	}
+	if o.inGo {
+		w.sqlite.native = 0
+	}
+	w.watchPlans(o.Planned)
+	m, err := prepare(w, s.path, o)
+	if IsDamage(err) {
+		return nil, meta{}, damaged(s.path, err)
+	}
+	if err != nil {
+		return nil, meta{}, err
+	}
+	if o.Checkpoint == CheckpointInternal {
+		c, err := s.connect(copying, o.Sync)
+		if err != nil {
+			return nil, meta{}, err
+		}
+		s.checkpointer = newCheckpointer(c)
+	}
+	for range o.Readers {
+		r, err := s.connect(reading, o.Sync)
+		if err != nil {
+			return nil, meta{}, err
+		}
+		s.idle <- r
+	}
+	return w, m, nil
 }
 
 // connect opens a connection that release closes.
@@ -317,7 +333,10 @@ func (s *Store) release() error {
 	for _, c := range slices.Backward(s.conns) {
 		errs = append(errs, c.close())
 	}
-	return errors.Join(append(errs, unlockFolder(s.lock))...)
+	if s.lock != nil {
+		errs = append(errs, unlockFolder(s.lock))
+	}
+	return errors.Join(errs...)
 }
 
 // prepare makes the database ready for the writer: checked, with all migrations applied.
@@ -340,16 +359,21 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 	if err := migrate(c, o.allMigrations(), o.Clock, o.Log); err != nil {
 		return meta{}, err
 	}
-	var m meta
-	err := c.queryRow(`SELECT instance, revision, latest, uptime, stopped FROM meta`).
-		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped)
-	if err == nil {
-		m.gaps, err = gapsOf(c)
-	}
+	m, err := readMeta(c)
 	if err != nil {
 		return meta{}, damaged(path, err)
 	}
 	return m, nil
+}
+
+// readMeta reads the row about the database as a whole, and the gaps of restores.
+func readMeta(c *conn) (m meta, err error) {
+	err = c.queryRow(`SELECT instance, revision, latest, uptime, stopped FROM meta`).
+		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped)
+	if err == nil {
+		m.gaps, err = gapsOf(c)
+	}
+	return m, err
 }
 
 // Revision returns the number that the counter had reached with the last commit.
@@ -367,6 +391,9 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	case <-s.closing:
 		return nil, errClosed()
 	default:
+	}
+	if s.path == "" {
+		return nil, nil // the server checks what it reads
 	}
 	c, err := s.reader()
 	if IsDamage(err) {

@@ -211,13 +211,10 @@ func (tx *Tx) send(changes bool) error {
 		w.lose(err)
 		return err
 	}
-	if !tx.saved && !tx.whole && (changes || len(d.statements) > tx.first) {
-		if err := w.conn.do(StepMark); err != nil {
-			w.look(err)
+	if changes || len(d.statements) > tx.first {
+		if err := tx.save(); err != nil {
 			return err
 		}
-		tx.saved = true
-		tx.work.Statements += 2 // it is released as well
 	}
 	if _, err := w.send(len(d.statements)); err != nil {
 		tx.failed = err
@@ -225,6 +222,20 @@ func (tx *Tx) send(changes bool) error {
 	}
 	d.empty()
 	tx.first = 0
+	return nil
+}
+
+// save sets the savepoint, unless it is set.
+func (tx *Tx) save() error {
+	if tx.saved || tx.whole {
+		return nil
+	}
+	if err := tx.writer.conn.do(StepMark); err != nil {
+		tx.writer.look(err)
+		return err
+	}
+	tx.saved = true
+	tx.work.Statements += 2 // it is released as well
 	return nil
 }
 

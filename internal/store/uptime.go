@@ -25,7 +25,10 @@ func (s *Store) LastRun() LastRun { return s.last }
 // markStop notes in the database that the store was closed cleanly. Without the mark, as on a full
 // disk, the next Open checks the database for damage.
 func (w *writer) markStop() {
-	if err := w.conn.run(`UPDATE meta SET uptime = ?, stopped = 1 WHERE id = 1`, w.uptime()); err != nil {
+	err := transact(w.conn, func() error {
+		return w.conn.run(`UPDATE meta SET uptime = ?, stopped = 1 WHERE id = 1`, w.uptime())
+	})
+	if err != nil {
 		w.log.Warn("the clean stop could not be noted", zap.Error(err))
 	}
 }

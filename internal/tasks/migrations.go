@@ -1,6 +1,10 @@
 package tasks
 
-import "brokerd/internal/store"
+import (
+	"strings"
+
+	"brokerd/internal/store"
+)
 
 // Migrations returns the steps that create the tables of tasks. The numbers in partial indexes are
 // those of the states of the API.
@@ -92,32 +96,9 @@ CREATE TABLE task_attempts (
 	error      TEXT NOT NULL
 );
 CREATE INDEX task_attempts_task ON task_attempts (task);
-`}, {Name: "tasks/002_labels", SQL: `
--- The labels of the tasks that a claim can take now.
-CREATE TABLE task_labels (
-	queue INTEGER NOT NULL,
-	name  TEXT NOT NULL,
-	value TEXT NOT NULL,
-	rank  INTEGER NOT NULL,
-	task  INTEGER NOT NULL,
-	PRIMARY KEY (queue, name, value, rank, task)
-) WITHOUT ROWID;
-CREATE INDEX task_labels_task ON task_labels (task);
-INSERT INTO task_labels (queue, name, value, rank, task)
-SELECT t.queue, l.key, l.value, t.rank, t.created
-FROM tasks t, json_each(CASE WHEN json_valid(t.labels) THEN t.labels ELSE '{}' END) l
-WHERE t.state = 2 AND t.due_at IS NULL AND t.labels IS NOT NULL;
-
--- A queue exists as long as an unfinished task is in it.
-CREATE INDEX tasks_queue ON tasks (queue) WHERE state < 5;
-DELETE FROM task_queues
-WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.queue = task_queues.id AND t.state < 5);
-
-DROP INDEX tasks_held;
-CREATE INDEX tasks_held ON tasks (session, holder, fence) WHERE state IN (3, 4);
-DROP INDEX tasks_assigned;
-CREATE INDEX tasks_assigned ON tasks (session, assignee) WHERE assignee IS NOT NULL AND state < 5;
-`}, {Name: "tasks/003_attempts", SQL: `
+`}, {
+		Name: "tasks/002_labels", SQL: labelTables, Server: strings.Replace(labelTables, fillLabels, "", 1),
+	}, {Name: "tasks/003_attempts", SQL: `
 -- A task keeps its newest 100 attempts.
 DELETE FROM task_attempts
 WHERE revision <= (
@@ -128,3 +109,33 @@ WHERE revision <= (
 CREATE INDEX tasks_texts ON tasks (session, revision) WHERE texts = 1;
 `}}
 }
+
+const labelTables = `
+-- The labels of the tasks that a claim can take now.
+CREATE TABLE task_labels (
+	queue INTEGER NOT NULL,
+	name  TEXT NOT NULL,
+	value TEXT NOT NULL,
+	rank  INTEGER NOT NULL,
+	task  INTEGER NOT NULL,
+	PRIMARY KEY (queue, name, value, rank, task)
+) WITHOUT ROWID;
+CREATE INDEX task_labels_task ON task_labels (task);
+` + fillLabels + `
+-- A queue exists as long as an unfinished task is in it.
+CREATE INDEX tasks_queue ON tasks (queue) WHERE state < 5;
+DELETE FROM task_queues
+WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.queue = task_queues.id AND t.state < 5);
+
+DROP INDEX tasks_held;
+CREATE INDEX tasks_held ON tasks (session, holder, fence) WHERE state IN (3, 4);
+DROP INDEX tasks_assigned;
+CREATE INDEX tasks_assigned ON tasks (session, assignee) WHERE assignee IS NOT NULL AND state < 5;
+`
+
+// fillLabels fills the table from tasks that are older than it.
+const fillLabels = `INSERT INTO task_labels (queue, name, value, rank, task)
+SELECT t.queue, l.key, l.value, t.rank, t.created
+FROM tasks t, json_each(CASE WHEN json_valid(t.labels) THEN t.labels ELSE '{}' END) l
+WHERE t.state = 2 AND t.due_at IS NULL AND t.labels IS NOT NULL;
+`

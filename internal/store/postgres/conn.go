@@ -1,0 +1,400 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"brokerd/internal/store"
+)
+
+// A conn is a connection to the server. It implements store.Conn. When it is lost, the next transaction connects again.
+type conn struct {
+	db      *Database
+	writing bool
+	pg      *pgconn.PgConn // nil when it is lost
+	made    int            // how often it was connected
+	named   int            // statements that it has prepared
+
+	pending []item         // words to send before the next statement
+	begun   bool           // StepBegin or StepRead was taken, and no end
+	sent    bool           // something of the transaction was sent
+	counter *store.Counter // to store at the commit
+	closed  []string       // names of statements that are not needed any more
+
+	own map[string]*stmt // statements of the engine's own, by query
+
+	epoch   int64 // under which the writer commits; 0 before Lead
+	commits int64 // how many meta counts
+}
+
+// An item is what is sent at one time with others: a word, or a statement with its arguments.
+type item struct {
+	word string
+	stmt *stmt
+	args []driver.NamedValue
+}
+
+// fence counts a transaction, and fails it if another broker has begun to write: revision is not NULL.
+const fence = `
+UPDATE meta SET revision = CASE WHEN epoch = ? THEN revision END, commits = commits + 1
+WHERE id = 1`
+
+// fenceCounted is fence with a store.Counter.
+const fenceCounted = `
+UPDATE meta SET revision = CASE WHEN epoch = ? THEN CAST(? AS BIGINT) END, commits = commits + 1,
+	latest = ?, uptime = ?, stopped = 0
+WHERE id = 1`
+
+// connect connects to the server, again if the connection was lost. The writer's connection takes the lock, and refuses
+// to go on if another broker has written meanwhile.
+func (c *conn) connect(ctx context.Context) error {
+	if c.pg != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	pg, err := pgconn.ConnectConfig(ctx, c.db.config)
+	if err != nil {
+		return classify(err, true)
+	}
+	c.pg, c.pending, c.closed, c.begun = pg, nil, nil, false
+	c.made++
+	if err := c.prepareSession(ctx); err != nil {
+		c.drop()
+		return classify(err, ctx.Err() != nil)
+	}
+	return nil
+}
+
+func (c *conn) prepareSession(ctx context.Context) error {
+	own := readerSettings
+	if c.writing {
+		own = writerSettings
+	}
+	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || !c.writing {
+		return err
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	lock := fmt.Sprintf(`SET lock_timeout = '%ds'; SELECT pg_advisory_lock(%d); SET lock_timeout = 0`,
+		int(connectTime.Seconds())-1, writerLock)
+	_, err := c.pg.Exec(ctx, lock).ReadAll()
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "55P03" {
+		return errInUse()
+	}
+	if err != nil || c.epoch == 0 {
+		return err
+	}
+	var epoch int64
+	if err := c.scan(`SELECT epoch FROM meta`, &epoch); err != nil {
+		return err
+	}
+	if epoch != c.epoch {
+		return fmt.Errorf("%w: another brokerd has begun to write to the database", store.ErrUnknown)
+	}
+	return nil
+}
+
+// drop gives the connection up, and with it the transaction.
+func (c *conn) drop() {
+	if c.pg != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // so that nothing is waited for
+		_ = c.pg.Close(ctx)
+	}
+	c.pg, c.pending, c.counter, c.begun, c.sent = nil, nil, nil, false, false
+}
+
+// exchange sends the words that wait, and items, and returns the results of the items. If one fails it returns the
+// results of those before it. If the connection was lost before the transaction began, exchange connects again.
+func (c *conn) exchange(items ...item) ([]*pgconn.Result, error) {
+	words := c.pending
+	results, err := c.try(slices.Concat(words, items))
+	if err != nil && c.pg == nil && len(words) > 0 && begins(words[0].word) && !ends(items) && !errors.Is(err, store.ErrUnknown) {
+		if err = c.connect(context.Background()); err != nil {
+			return nil, err
+		}
+		c.begun = true
+		results, err = c.try(slices.Concat(words, items))
+	}
+	return results[min(len(words), len(results)):], err
+}
+
+func begins(word string) bool { return word == `BEGIN` || word == beginRead }
+
+func ends(items []item) bool { return len(items) > 0 && items[len(items)-1].word == `COMMIT` }
+
+// try sends items and reads all results.
+func (c *conn) try(items []item) ([]*pgconn.Result, error) {
+	if c.pg == nil {
+		return nil, classify(errors.New("no connection"), true)
+	}
+	if len(items) == 0 {
+		return nil, nil
+	}
+	var batch pgconn.Batch
+	skipped := 0
+	if c.pg.TxStatus() != 'E' {
+		for _, name := range c.closed {
+			batch.ExecParams(`DEALLOCATE `+name, nil, nil, nil, nil)
+		}
+		skipped, c.closed = len(c.closed), nil
+	}
+	for _, i := range items {
+		if i.stmt == nil {
+			batch.ExecParams(i.word, nil, nil, nil, nil)
+			continue
+		}
+		values, formats, err := i.stmt.bind(i.args)
+		if err != nil {
+			return nil, err
+		}
+		batch.ExecStatement(i.stmt.description, values, formats, i.stmt.formats)
+	}
+	c.pending, c.sent = nil, c.begun
+	results, err := c.pg.ExecBatch(context.Background(), &batch).ReadAll()
+	if c.pg.IsClosed() {
+		c.drop()
+	}
+	if n := len(results); n > 0 && results[n-1].Err != nil {
+		err = errors.Join(results[n-1].Err, err)
+		results = results[:n-1]
+	}
+	return results[min(skipped, len(results)):], classify(err, c.pg == nil)
+}
+
+const beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+
+// Do implements store.Conn. Words wait for the next statement, except the last ones of a transaction.
+func (c *conn) Do(step store.Step) error {
+	switch step {
+	case store.StepBegin, store.StepRead:
+		if err := c.connect(context.Background()); err != nil {
+			return err
+		}
+		word := `BEGIN`
+		if step == store.StepRead {
+			word = beginRead
+		}
+		c.pending, c.begun, c.sent, c.counter = append(c.pending, item{word: word}), true, false, nil
+	case store.StepMark:
+		c.pending = append(c.pending, item{word: `SAVEPOINT fn`})
+	case store.StepRelease:
+		c.pending = append(c.pending, item{word: `RELEASE fn`})
+	case store.StepUndo:
+		if n := len(c.pending); n > 0 && c.pending[n-1].word == `SAVEPOINT fn` {
+			c.pending = c.pending[:n-1]
+		} else {
+			c.pending = append(c.pending, item{word: `ROLLBACK TO fn`}, item{word: `RELEASE fn`})
+		}
+	case store.StepRollback:
+		return c.end(`ROLLBACK`)
+	case store.StepCommit:
+		return c.commit()
+	}
+	return nil
+}
+
+// end ends the transaction. A rollback sends none of the words that wait, and itself only if the transaction has begun
+// at the server.
+func (c *conn) end(word string, before ...item) error {
+	sent := c.sent
+	c.begun, c.sent, c.counter = false, false, nil
+	if !sent && word == `ROLLBACK` || c.pg == nil {
+		c.pending = nil
+		return nil
+	}
+	if word == `ROLLBACK` {
+		c.pending = nil
+	}
+	results, err := c.exchange(append(before, item{word: word})...)
+	if err == nil && results[len(results)-1].CommandTag.String() != word {
+		err = fmt.Errorf("PostgreSQL answers %s with %s", word, results[len(results)-1].CommandTag)
+	}
+	return err
+}
+
+// commit commits the transaction with its fence. If the answer is lost, it looks what has become of the transaction.
+func (c *conn) commit() error {
+	switch {
+	case c.pg == nil:
+		return classify(errors.New("no connection"), true)
+	case c.counter == nil && !c.sent:
+		return c.end(`ROLLBACK`)
+	case c.epoch == 0:
+		return c.end(`COMMIT`)
+	}
+	text, values := fence, []driver.Value{c.epoch}
+	if n := c.counter; n != nil {
+		text, values = fenceCounted, []driver.Value{c.epoch, n.Revision, n.Latest, int64(n.Uptime)}
+	}
+	i, err := c.item(text, values...)
+	if err != nil {
+		return err
+	}
+	err = c.end(`COMMIT`, i)
+	var refused *pgconn.PgError
+	switch {
+	case err == nil:
+		c.commits++
+		return nil
+	case errors.As(err, &refused) && refused.Code == "23502" && refused.TableName == "meta":
+		return fmt.Errorf("%w: another brokerd has begun to write to the database", store.ErrUnknown)
+	case c.pg == nil:
+		return c.outcome(err)
+	}
+	return err
+}
+
+// outcome returns nil if the transaction whose commit was not answered was committed, and the error if not. The
+// connection that gets the lock knows, since the server has ended the one before.
+func (c *conn) outcome(lost error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), outcomeTime)
+	defer cancel()
+	for {
+		err := c.connect(ctx)
+		if err == nil {
+			var commits int64
+			err = c.scan(`SELECT commits FROM meta`, &commits)
+			if err == nil && commits == c.commits+1 {
+				c.commits++
+				return nil
+			}
+			if err == nil {
+				return lost
+			}
+		}
+		if errors.Is(err, store.ErrUnknown) {
+			return err
+		}
+		select {
+		case <-c.db.clock.After(retryPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: PostgreSQL has not answered a commit, and cannot be reached: %w", store.ErrUnknown, err)
+		}
+	}
+}
+
+// Count implements store.Conn.
+func (c *conn) Count(n store.Counter) error {
+	c.counter = &n
+	return nil
+}
+
+// State implements store.Conn.
+func (c *conn) State() store.State {
+	switch {
+	case c.pg == nil || !c.begun:
+		return store.StateEnded
+	case c.pg.TxStatus() == 'E' && !c.undone():
+		return store.StateFailed
+	}
+	return store.StateOpen
+}
+
+// undone reports whether a return to the savepoint waits to be sent.
+func (c *conn) undone() bool {
+	return slices.ContainsFunc(c.pending, func(i item) bool { return i.word == `ROLLBACK TO fn` })
+}
+
+// Script implements store.Conn. The text is SQLite's.
+func (c *conn) Script(text string) error {
+	if _, err := c.exchange(); err != nil {
+		return err
+	}
+	if c.pg == nil {
+		return classify(errors.New("no connection"), true)
+	}
+	c.sent = c.begun
+	_, err := c.pg.Exec(context.Background(), declaration.Replace(text)).ReadAll()
+	if c.pg.IsClosed() {
+		c.drop()
+	}
+	return classify(err, c.pg == nil)
+}
+
+// Run implements store.Conn.
+func (c *conn) Run(d *store.Deferred, n int) (int, error) {
+	items := make([]item, 0, n)
+	for st, args := range d.Next(n) {
+		i := item{stmt: st.(*stmt), args: slices.Clone(args)}
+		if err := i.stmt.prepare(args); err != nil {
+			return 0, err
+		}
+		items = append(items, i)
+	}
+	results, err := c.exchange(items...)
+	for i, r := range results {
+		d.Changed(i, r.CommandTag.RowsAffected())
+	}
+	return len(results), err
+}
+
+// Prepare implements store.Conn. The server prepares the statement when it first runs, with arguments that show the types
+// of those that the text leaves open.
+func (c *conn) Prepare(query string) (store.Stmt, error) {
+	text, inputs := Translate(query)
+	return &stmt{conn: c, text: text, inputs: inputs, readonly: readonly(text)}, nil
+}
+
+// item prepares a statement of the engine's own.
+func (c *conn) item(query string, values ...driver.Value) (item, error) {
+	st := c.own[query]
+	if st == nil {
+		text, inputs := Translate(query)
+		st = &stmt{conn: c, text: text, inputs: inputs}
+		c.own[query] = st
+	}
+	i := item{stmt: st}
+	for n, v := range values {
+		i.args = append(i.args, driver.NamedValue{Ordinal: n + 1, Value: v})
+	}
+	return i, i.stmt.prepare(i.args)
+}
+
+// scan runs a statement that returns one row of integers.
+func (c *conn) scan(query string, dest ...*int64) error {
+	if c.pg == nil {
+		return classify(errors.New("no connection"), true)
+	}
+	i, err := c.item(query)
+	if err != nil {
+		return err
+	}
+	results, err := c.exchange(i)
+	if err != nil {
+		return err
+	}
+	r := rows{fields: i.stmt.description.Fields, values: results[0].Rows}
+	values := make([]driver.Value, len(dest))
+	if err := r.Next(values); err != nil {
+		return err
+	}
+	for i, v := range values {
+		n, ok := v.(int64)
+		if !ok {
+			return fmt.Errorf("column %d is a %T: %s", i+1, v, query)
+		}
+		*dest[i] = n
+	}
+	return nil
+}
+
+// Close implements store.Conn.
+func (c *conn) Close() error {
+	if c.pg == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+	defer cancel()
+	err := c.pg.Close(ctx)
+	c.pg = nil
+	return classify(err, false)
+}

@@ -1,0 +1,208 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+const (
+	// writerLock is the advisory lock of the broker that writes: "brkd" in ASCII.
+	writerLock = 0x62726b64
+
+	oldestVersion = 150000 // as server_version_num has it
+
+	connectTime = 5 * time.Second        // for one attempt, waiting for the lock included
+	outcomeTime = 30 * time.Second       // to learn whether a transaction was committed
+	retryPause  = 100 * time.Millisecond // between two attempts
+)
+
+// settings are those of every connection. Statements are written for SQLite, which joins tables by nested loops along
+// their indexes and knows nothing else. So does PostgreSQL here, whatever it believes about the sizes of tables, which
+// change faster than it learns of them.
+const settings = `
+SET application_name = 'brokerd';
+SET client_encoding = 'UTF8';
+SET standard_conforming_strings = on;
+SET jit = off;
+SET enable_seqscan = off;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SET plan_cache_mode = force_generic_plan;
+`
+
+// writerSettings are those of the writer's connection besides.
+const writerSettings = `
+SET synchronous_commit = on;
+SET enable_bitmapscan = off;
+SET idle_in_transaction_session_timeout = '60s';
+`
+
+// readerSettings are those of connections that only read besides. No statement of a snapshot takes as long as this.
+const readerSettings = `
+SET default_transaction_read_only = on;
+SET statement_timeout = '15s';
+SET idle_in_transaction_session_timeout = '60s';
+`
+
+// A Database is a PostgreSQL database in which one broker at a time keeps its tables. It implements store.Database.
+type Database struct {
+	config *pgconn.Config
+	clock  clockwork.Clock
+}
+
+// New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL
+// leaves out comes from PostgreSQL's usual environment variables and files, such as .pgpass.
+func New(url string, clock clockwork.Clock) (*Database, error) {
+	config, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return nil, fault.Field("store", "%v", err) // without the password
+	}
+	config.ConnectTimeout = connectTime
+	return &Database{config: config, clock: clock}, nil
+}
+
+// Connect implements store.Database.
+func (d *Database) Connect(ctx context.Context, writing bool) (store.Conn, error) {
+	c := &conn{db: d, writing: writing, own: map[string]*stmt{}}
+	if err := c.connect(ctx); err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	if writing {
+		if err := c.checkPooler(ctx); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+// Create implements store.Database.
+func (d *Database) Create(sc store.Conn, schema string) (made bool, err error) {
+	c := sc.(*conn)
+	var tables, own int64
+	err = c.scan(`SELECT count(*), count(*) FILTER (WHERE relname = 'meta' AND EXISTS (
+			SELECT 1 FROM pg_attribute WHERE attrelid = pg_class.oid AND attname = 'epoch'))
+		FROM pg_class
+		WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')`, &tables, &own)
+	switch {
+	case err != nil || own > 0:
+		return false, err
+	case tables > 0:
+		return false, fault.New(fault.Precondition, "FOREIGN_DATABASE",
+			"the database has %d tables that are not brokerd's: name an empty database", tables)
+	}
+	if err := c.Script(schema); err != nil {
+		return false, err
+	}
+	return true, c.Script(`
+		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
+		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions`)
+}
+
+// sequences has each table count on from its highest key: rows with keys of their own do not move a sequence. It never
+// moves one back, because keys are not used again.
+const sequences = `
+DO $$
+DECLARE
+	r RECORD;
+	highest BIGINT;
+BEGIN
+	FOR r IN
+		SELECT table_name, column_name, pg_get_serial_sequence(quote_ident(table_name), column_name) AS sequence
+		FROM information_schema.columns
+		WHERE table_schema = current_schema() AND is_identity = 'YES'
+	LOOP
+		EXECUTE format('SELECT max(%I) FROM %I', r.column_name, r.table_name) INTO highest;
+		EXECUTE format('SELECT setval(%L, $1) FROM %s WHERE last_value <= $1', r.sequence, r.sequence) USING highest;
+	END LOOP;
+END $$`
+
+// Lead implements store.Database.
+func (d *Database) Lead(sc store.Conn) error {
+	c := sc.(*conn)
+	if err := c.Script(sequences); err != nil {
+		return err
+	}
+	return c.scan(`UPDATE meta SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch, commits`, &c.epoch, &c.commits)
+}
+
+// check refuses a server and a database that are unfit.
+func (c *conn) check() error {
+	var version int64
+	if err := c.scan(`SELECT CAST(current_setting('server_version_num') AS BIGINT)`, &version); err != nil {
+		return err
+	}
+	if version < oldestVersion {
+		return fault.New(fault.Precondition, "OLD_POSTGRESQL", "the database is PostgreSQL %d, brokerd needs %d or later",
+			version/10000, oldestVersion/10000)
+	}
+	var bytewise, utf8 int64
+	err := c.scan(`SELECT datlocprovider = 'c' AND datcollate IN ('C', 'POSIX'), pg_encoding_to_char(encoding) = 'UTF8'
+		FROM pg_database WHERE datname = current_database()`, &bytewise, &utf8)
+	if err != nil {
+		return err
+	}
+	if bytewise == 0 || utf8 == 0 {
+		name := c.db.config.Database
+		return fault.New(fault.Precondition, "WRONG_COLLATION",
+			"the database %s does not have texts of UTF-8 in the order of their bytes, which brokerd needs: make one with "+
+				`CREATE DATABASE %s ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0`, name, quote(name))
+	}
+	return nil
+}
+
+// checkPooler refuses a pooler that gives one connection of the server to several clients in turn, as PgBouncer does with
+// pool_mode = transaction. The lock and the settings of the writer would be those of others. Such a pooler gives another
+// client the connection that the writer has just used, or the writer another one while that client keeps it.
+func (c *conn) checkPooler(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	other, err := pgconn.ConnectConfig(ctx, c.db.config)
+	if err != nil {
+		return classify(err, true)
+	}
+	defer func() { _ = other.Close(ctx) }() // it has only read
+	before, err := backend(ctx, c.pg, ``)
+	if err != nil {
+		return err
+	}
+	taken, err := backend(ctx, other, `BEGIN; `)
+	if err != nil {
+		return err
+	}
+	after, err := backend(ctx, c.pg, ``)
+	if err == nil && (taken == before || after != before) {
+		err = errPooler()
+	}
+	return err
+}
+
+// backend returns the server's process for a connection, after another statement.
+func backend(ctx context.Context, pg *pgconn.PgConn, first string) (string, error) {
+	results, err := pg.Exec(ctx, first+`SELECT pg_backend_pid()`).ReadAll()
+	if err != nil {
+		return "", classify(err, pg.IsClosed())
+	}
+	return string(results[len(results)-1].Rows[0][0]), nil
+}
+
+func errPooler() error {
+	return fault.New(fault.Precondition, "TRANSACTION_POOLER",
+		"a pooler between brokerd and PostgreSQL shares connections between transactions, so that brokerd cannot keep its lock: "+
+			"connect to PostgreSQL itself, or set the pooler to sessions (PgBouncer: pool_mode = session)")
+}
+
+func errInUse() error {
+	return fault.New(fault.Precondition, "IN_USE", "another brokerd writes to the database: stop that one first, or name another database")
+}
+
+// quote quotes a name for a statement.
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

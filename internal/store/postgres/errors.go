@@ -1,0 +1,53 @@
+package postgres
+
+import (
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"brokerd/internal/fault"
+)
+
+// classify turns errors into faults where the caller can do something about them. lost says whether the connection
+// is gone.
+func classify(err error, lost bool) error {
+	if err == nil {
+		return nil
+	}
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return err
+	}
+	code := ""
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		code = refused.Code
+	}
+	var network net.Error
+	var connecting *pgconn.ConnectError
+	switch {
+	case code == "53100":
+		f = fault.New(fault.Unavailable, "DISK_FULL", "the disk of the database is full: nothing can be written until there is room")
+	case code == "53300":
+		f = fault.New(fault.Unavailable, "DATABASE_BUSY", "the database has no connection left for the broker")
+	case code == "25006":
+		f = fault.New(fault.Unavailable, "READ_ONLY", "the database takes no changes: it is a standby, or set to read only")
+	case code == "57014", code == "55P03":
+		f = fault.New(fault.Unavailable, "TOO_SLOW", "the database took too long: read a smaller page, or repeat it later")
+	case code == "XX001", code == "XX002":
+		f = fault.New(fault.Unavailable, "DATABASE_DAMAGED", "the database is damaged: look into the log of PostgreSQL")
+	case code == "28P01", code == "28000":
+		f = fault.New(fault.Unavailable, "DATABASE_DENIED", "the database does not accept the broker's user or password")
+	case strings.HasPrefix(code, "53"), strings.HasPrefix(code, "58"):
+		f = fault.New(fault.Unavailable, "IO_ERROR", "the database fails")
+	case lost, strings.HasPrefix(code, "08"), strings.HasPrefix(code, "57P"), code == "25P03",
+		errors.As(err, &network), errors.As(err, &connecting):
+		f = fault.New(fault.Unavailable, "DATABASE_LOST", "the broker has lost its connection to the database")
+	default:
+		return err
+	}
+	f.Cause = err
+	return f
+}
