@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"brokerd/cmd/brokerctl/harness"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
@@ -71,11 +73,15 @@ func run(ctx context.Context, env setting.Environment, args []string) int {
 		}
 	}()
 
-	root := newRoot(c)
-	root.SetArgs(args)
-	root.SetIn(env.In)
-	root.SetOut(env.Out)
-	root.SetErr(env.Err)
+	return execute(ctx, c, newRoot(c))
+}
+
+// execute runs the command line of c in a tree of commands and returns its exit code.
+func execute(ctx context.Context, c *command.Caller, root *cobra.Command) int {
+	root.SetArgs(c.Args)
+	root.SetIn(c.Env.In)
+	root.SetOut(c.Env.Out)
+	root.SetErr(c.Env.Err)
 	ran, err := root.ExecuteContextC(ctx)
 	err = cmp.Or(err, c.EndOutput())
 	c.Close()

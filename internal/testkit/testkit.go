@@ -56,7 +56,8 @@ func Store(t testing.TB, dir string, clock clockwork.Clock, migrations ...[]stor
 }
 
 // Serve runs a gRPC server with the services that register adds, and returns a connection to it and
-// what stops both early. The caller of each call is the one that As has put into its context.
+// what stops both early. The caller of each call is the one that As has put into its context, or the agent that a client
+// of package client is.
 func Serve(t testing.TB, register func(grpc.ServiceRegistrar)) (*grpc.ClientConn, func()) {
 	t.Helper()
 	// As the daemon does, so that a stopped stream has written its last position.
@@ -206,7 +207,11 @@ func identify(ctx context.Context) context.Context {
 	}
 	access, _ := strconv.Atoi(value("test-access"))
 	incarnation, _ := strconv.ParseInt(value("test-incarnation"), 10, 64)
-	return identity.NewContext(ctx, identity.Caller{
+	c := identity.Caller{
 		Access: identity.Access(access), Session: value("test-session"), Agent: value("test-agent"), Incarnation: incarnation,
-	})
+	}
+	if agent := value("brokerd-agent"); agent != "" {
+		c = identity.Caller{Access: identity.Agent, Session: "default", Agent: agent}
+	}
+	return identity.NewContext(ctx, c)
 }

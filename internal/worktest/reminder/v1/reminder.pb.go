@@ -76,6 +76,56 @@ func (ReminderState) EnumDescriptor() ([]byte, []int) {
 	return file_reminder_v1_reminder_proto_rawDescGZIP(), []int{0}
 }
 
+// ReminderImportance is how much a reminder matters.
+type ReminderImportance int32
+
+const (
+	ReminderImportance_REMINDER_IMPORTANCE_UNSPECIFIED ReminderImportance = 0
+	ReminderImportance_REMINDER_IMPORTANCE_LOW         ReminderImportance = 1
+	ReminderImportance_REMINDER_IMPORTANCE_HIGH        ReminderImportance = 2
+)
+
+// Enum value maps for ReminderImportance.
+var (
+	ReminderImportance_name = map[int32]string{
+		0: "REMINDER_IMPORTANCE_UNSPECIFIED",
+		1: "REMINDER_IMPORTANCE_LOW",
+		2: "REMINDER_IMPORTANCE_HIGH",
+	}
+	ReminderImportance_value = map[string]int32{
+		"REMINDER_IMPORTANCE_UNSPECIFIED": 0,
+		"REMINDER_IMPORTANCE_LOW":         1,
+		"REMINDER_IMPORTANCE_HIGH":        2,
+	}
+)
+
+func (x ReminderImportance) Enum() *ReminderImportance {
+	p := new(ReminderImportance)
+	*p = x
+	return p
+}
+
+func (x ReminderImportance) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReminderImportance) Descriptor() protoreflect.EnumDescriptor {
+	return file_reminder_v1_reminder_proto_enumTypes[1].Descriptor()
+}
+
+func (ReminderImportance) Type() protoreflect.EnumType {
+	return &file_reminder_v1_reminder_proto_enumTypes[1]
+}
+
+func (x ReminderImportance) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReminderImportance.Descriptor instead.
+func (ReminderImportance) EnumDescriptor() ([]byte, []int) {
+	return file_reminder_v1_reminder_proto_rawDescGZIP(), []int{1}
+}
+
 // Reminder is one reminder.
 type Reminder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -87,6 +137,7 @@ type Reminder struct {
 	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	DueAt         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	DoneAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=done_at,json=doneAt,proto3" json:"done_at,omitempty"`
+	Importance    ReminderImportance     `protobuf:"varint,9,opt,name=importance,proto3,enum=reminder.v1.ReminderImportance" json:"importance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -177,6 +228,13 @@ func (x *Reminder) GetDoneAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Reminder) GetImportance() ReminderImportance {
+	if x != nil {
+		return x.Importance
+	}
+	return ReminderImportance_REMINDER_IMPORTANCE_UNSPECIFIED
+}
+
 // SetReminderRequest describes a reminder.
 type SetReminderRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -187,6 +245,7 @@ type SetReminderRequest struct {
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	// When it is done without an answer.
 	DueAt         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
+	Importance    ReminderImportance     `protobuf:"varint,5,opt,name=importance,proto3,enum=reminder.v1.ReminderImportance" json:"importance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -247,6 +306,13 @@ func (x *SetReminderRequest) GetDueAt() *timestamppb.Timestamp {
 		return x.DueAt
 	}
 	return nil
+}
+
+func (x *SetReminderRequest) GetImportance() ReminderImportance {
+	if x != nil {
+		return x.Importance
+	}
+	return ReminderImportance_REMINDER_IMPORTANCE_UNSPECIFIED
 }
 
 // SetReminderResponse has the reminder.
@@ -617,7 +683,7 @@ var File_reminder_v1_reminder_proto protoreflect.FileDescriptor
 
 const file_reminder_v1_reminder_proto_rawDesc = "" +
 	"\n" +
-	"\x1areminder/v1/reminder.proto\x12\vreminder.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x02\n" +
+	"\x1areminder/v1/reminder.proto\x12\vreminder.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x02\n" +
 	"\bReminder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x120\n" +
@@ -626,13 +692,19 @@ const file_reminder_v1_reminder_proto_rawDesc = "" +
 	"\x05agent\x18\x05 \x01(\tR\x05agent\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x121\n" +
 	"\x06due_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x123\n" +
-	"\adone_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\"\xa5\x01\n" +
+	"\adone_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\x12?\n" +
+	"\n" +
+	"importance\x18\t \x01(\x0e2\x1f.reminder.v1.ReminderImportanceR\n" +
+	"importance\"\xe6\x01\n" +
 	"\x12SetReminderRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1e\n" +
 	"\x05agent\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01R\x05agent\x12\x1d\n" +
 	"\x04text\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x10\x018\x80\x04R\x04text\x121\n" +
-	"\x06due_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\"H\n" +
+	"\x06due_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12?\n" +
+	"\n" +
+	"importance\x18\x05 \x01(\x0e2\x1f.reminder.v1.ReminderImportanceR\n" +
+	"importance\"H\n" +
 	"\x13SetReminderResponse\x121\n" +
 	"\breminder\x18\x01 \x01(\v2\x15.reminder.v1.ReminderR\breminder\"R\n" +
 	"\x16ConfirmReminderRequest\x12\x1d\n" +
@@ -658,7 +730,11 @@ const file_reminder_v1_reminder_proto_rawDesc = "" +
 	"\rReminderState\x12\x1e\n" +
 	"\x1aREMINDER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16REMINDER_STATE_PENDING\x10\x01\x12\x17\n" +
-	"\x13REMINDER_STATE_DONE\x10\x022\xeb\x02\n" +
+	"\x13REMINDER_STATE_DONE\x10\x02*t\n" +
+	"\x12ReminderImportance\x12#\n" +
+	"\x1fREMINDER_IMPORTANCE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17REMINDER_IMPORTANCE_LOW\x10\x01\x12\x1c\n" +
+	"\x18REMINDER_IMPORTANCE_HIGH\x10\x022\xeb\x02\n" +
 	"\x0fReminderService\x12P\n" +
 	"\vSetReminder\x12\x1f.reminder.v1.SetReminderRequest\x1a .reminder.v1.SetReminderResponse\x12\\\n" +
 	"\x0fConfirmReminder\x12#.reminder.v1.ConfirmReminderRequest\x1a$.reminder.v1.ConfirmReminderResponse\x12P\n" +
@@ -677,46 +753,49 @@ func file_reminder_v1_reminder_proto_rawDescGZIP() []byte {
 	return file_reminder_v1_reminder_proto_rawDescData
 }
 
-var file_reminder_v1_reminder_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_reminder_v1_reminder_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_reminder_v1_reminder_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_reminder_v1_reminder_proto_goTypes = []any{
 	(ReminderState)(0),              // 0: reminder.v1.ReminderState
-	(*Reminder)(nil),                // 1: reminder.v1.Reminder
-	(*SetReminderRequest)(nil),      // 2: reminder.v1.SetReminderRequest
-	(*SetReminderResponse)(nil),     // 3: reminder.v1.SetReminderResponse
-	(*ConfirmReminderRequest)(nil),  // 4: reminder.v1.ConfirmReminderRequest
-	(*ConfirmReminderResponse)(nil), // 5: reminder.v1.ConfirmReminderResponse
-	(*GetReminderRequest)(nil),      // 6: reminder.v1.GetReminderRequest
-	(*GetReminderResponse)(nil),     // 7: reminder.v1.GetReminderResponse
-	(*ListRemindersRequest)(nil),    // 8: reminder.v1.ListRemindersRequest
-	(*ListRemindersResponse)(nil),   // 9: reminder.v1.ListRemindersResponse
-	(*timestamppb.Timestamp)(nil),   // 10: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 11: google.protobuf.Duration
+	(ReminderImportance)(0),         // 1: reminder.v1.ReminderImportance
+	(*Reminder)(nil),                // 2: reminder.v1.Reminder
+	(*SetReminderRequest)(nil),      // 3: reminder.v1.SetReminderRequest
+	(*SetReminderResponse)(nil),     // 4: reminder.v1.SetReminderResponse
+	(*ConfirmReminderRequest)(nil),  // 5: reminder.v1.ConfirmReminderRequest
+	(*ConfirmReminderResponse)(nil), // 6: reminder.v1.ConfirmReminderResponse
+	(*GetReminderRequest)(nil),      // 7: reminder.v1.GetReminderRequest
+	(*GetReminderResponse)(nil),     // 8: reminder.v1.GetReminderResponse
+	(*ListRemindersRequest)(nil),    // 9: reminder.v1.ListRemindersRequest
+	(*ListRemindersResponse)(nil),   // 10: reminder.v1.ListRemindersResponse
+	(*timestamppb.Timestamp)(nil),   // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 12: google.protobuf.Duration
 }
 var file_reminder_v1_reminder_proto_depIdxs = []int32{
 	0,  // 0: reminder.v1.Reminder.state:type_name -> reminder.v1.ReminderState
-	10, // 1: reminder.v1.Reminder.due_at:type_name -> google.protobuf.Timestamp
-	10, // 2: reminder.v1.Reminder.done_at:type_name -> google.protobuf.Timestamp
-	10, // 3: reminder.v1.SetReminderRequest.due_at:type_name -> google.protobuf.Timestamp
-	1,  // 4: reminder.v1.SetReminderResponse.reminder:type_name -> reminder.v1.Reminder
-	1,  // 5: reminder.v1.ConfirmReminderResponse.reminder:type_name -> reminder.v1.Reminder
-	11, // 6: reminder.v1.GetReminderRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 7: reminder.v1.GetReminderResponse.reminder:type_name -> reminder.v1.Reminder
-	0,  // 8: reminder.v1.ListRemindersRequest.states:type_name -> reminder.v1.ReminderState
-	1,  // 9: reminder.v1.ListRemindersResponse.reminders:type_name -> reminder.v1.Reminder
-	2,  // 10: reminder.v1.ReminderService.SetReminder:input_type -> reminder.v1.SetReminderRequest
-	4,  // 11: reminder.v1.ReminderService.ConfirmReminder:input_type -> reminder.v1.ConfirmReminderRequest
-	6,  // 12: reminder.v1.ReminderService.GetReminder:input_type -> reminder.v1.GetReminderRequest
-	8,  // 13: reminder.v1.ReminderService.ListReminders:input_type -> reminder.v1.ListRemindersRequest
-	3,  // 14: reminder.v1.ReminderService.SetReminder:output_type -> reminder.v1.SetReminderResponse
-	5,  // 15: reminder.v1.ReminderService.ConfirmReminder:output_type -> reminder.v1.ConfirmReminderResponse
-	7,  // 16: reminder.v1.ReminderService.GetReminder:output_type -> reminder.v1.GetReminderResponse
-	9,  // 17: reminder.v1.ReminderService.ListReminders:output_type -> reminder.v1.ListRemindersResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 1: reminder.v1.Reminder.due_at:type_name -> google.protobuf.Timestamp
+	11, // 2: reminder.v1.Reminder.done_at:type_name -> google.protobuf.Timestamp
+	1,  // 3: reminder.v1.Reminder.importance:type_name -> reminder.v1.ReminderImportance
+	11, // 4: reminder.v1.SetReminderRequest.due_at:type_name -> google.protobuf.Timestamp
+	1,  // 5: reminder.v1.SetReminderRequest.importance:type_name -> reminder.v1.ReminderImportance
+	2,  // 6: reminder.v1.SetReminderResponse.reminder:type_name -> reminder.v1.Reminder
+	2,  // 7: reminder.v1.ConfirmReminderResponse.reminder:type_name -> reminder.v1.Reminder
+	12, // 8: reminder.v1.GetReminderRequest.wait:type_name -> google.protobuf.Duration
+	2,  // 9: reminder.v1.GetReminderResponse.reminder:type_name -> reminder.v1.Reminder
+	0,  // 10: reminder.v1.ListRemindersRequest.states:type_name -> reminder.v1.ReminderState
+	2,  // 11: reminder.v1.ListRemindersResponse.reminders:type_name -> reminder.v1.Reminder
+	3,  // 12: reminder.v1.ReminderService.SetReminder:input_type -> reminder.v1.SetReminderRequest
+	5,  // 13: reminder.v1.ReminderService.ConfirmReminder:input_type -> reminder.v1.ConfirmReminderRequest
+	7,  // 14: reminder.v1.ReminderService.GetReminder:input_type -> reminder.v1.GetReminderRequest
+	9,  // 15: reminder.v1.ReminderService.ListReminders:input_type -> reminder.v1.ListRemindersRequest
+	4,  // 16: reminder.v1.ReminderService.SetReminder:output_type -> reminder.v1.SetReminderResponse
+	6,  // 17: reminder.v1.ReminderService.ConfirmReminder:output_type -> reminder.v1.ConfirmReminderResponse
+	8,  // 18: reminder.v1.ReminderService.GetReminder:output_type -> reminder.v1.GetReminderResponse
+	10, // 19: reminder.v1.ReminderService.ListReminders:output_type -> reminder.v1.ListRemindersResponse
+	16, // [16:20] is the sub-list for method output_type
+	12, // [12:16] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_reminder_v1_reminder_proto_init() }
@@ -729,7 +808,7 @@ func file_reminder_v1_reminder_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reminder_v1_reminder_proto_rawDesc), len(file_reminder_v1_reminder_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
