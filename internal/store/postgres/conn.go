@@ -115,26 +115,39 @@ func (c *conn) drop() {
 // exchange sends the words that wait, and items, and returns the results of the items. If one fails it returns the
 // results of those before it. If the connection was lost before the transaction began, exchange connects again.
 func (c *conn) exchange(items ...item) ([]*pgconn.Result, error) {
-	words := c.pending
-	results, err := c.try(slices.Concat(words, items))
-	if err != nil && c.pg == nil && len(words) > 0 && begins(words[0].word) && !ends(items) && !errors.Is(err, store.ErrUnknown) {
+	words, fresh := c.pending, c.begun && !c.sent
+	results, err := c.try(items)
+	if err != nil && c.pg == nil && fresh && !ends(items) && !errors.Is(err, store.ErrUnknown) {
 		if err = c.connect(context.Background()); err != nil {
 			return nil, err
 		}
-		c.begun = true
-		results, err = c.try(slices.Concat(words, items))
+		c.begun, c.pending = true, words
+		results, err = c.try(items)
 	}
-	return results[min(len(words), len(results)):], err
+	return results, err
 }
-
-func begins(word string) bool { return word == `BEGIN` || word == beginRead }
 
 func ends(items []item) bool { return len(items) > 0 && items[len(items)-1].word == `COMMIT` }
 
-// try sends items and reads all results.
+// try is exchange on the connection as it is.
 func (c *conn) try(items []item) ([]*pgconn.Result, error) {
+	for _, i := range items {
+		if i.stmt != nil {
+			if err := i.stmt.prepare(i.args); err != nil {
+				return nil, err
+			}
+		}
+	}
+	words := c.pending
+	c.pending = nil
+	results, err := c.send(slices.Concat(words, items))
+	return results[min(len(words), len(results)):], err
+}
+
+// send sends items and reads all results.
+func (c *conn) send(items []item) ([]*pgconn.Result, error) {
 	if c.pg == nil {
-		return nil, classify(errors.New("no connection"), true)
+		return nil, errLost()
 	}
 	if len(items) == 0 {
 		return nil, nil
@@ -158,7 +171,7 @@ func (c *conn) try(items []item) ([]*pgconn.Result, error) {
 		}
 		batch.ExecStatement(i.stmt.description, values, formats, i.stmt.formats)
 	}
-	c.pending, c.sent = nil, c.begun
+	c.sent = c.begun
 	results, err := c.pg.ExecBatch(context.Background(), &batch).ReadAll()
 	if c.pg.IsClosed() {
 		c.drop()
@@ -225,7 +238,7 @@ func (c *conn) end(word string, before ...item) error {
 func (c *conn) commit() error {
 	switch {
 	case c.pg == nil:
-		return classify(errors.New("no connection"), true)
+		return errLost()
 	case c.counter == nil && !c.sent:
 		return c.end(`ROLLBACK`)
 	case c.epoch == 0:
@@ -235,11 +248,7 @@ func (c *conn) commit() error {
 	if n := c.counter; n != nil {
 		text, values = fenceCounted, []driver.Value{c.epoch, n.Revision, n.Latest, int64(n.Uptime)}
 	}
-	i, err := c.item(text, values...)
-	if err != nil {
-		return err
-	}
-	err = c.end(`COMMIT`, i)
+	err := c.end(`COMMIT`, c.item(text, values...))
 	var refused *pgconn.PgError
 	switch {
 	case err == nil:
@@ -310,7 +319,7 @@ func (c *conn) Script(text string) error {
 		return err
 	}
 	if c.pg == nil {
-		return classify(errors.New("no connection"), true)
+		return errLost()
 	}
 	c.sent = c.begun
 	_, err := c.pg.Exec(context.Background(), declaration.Replace(text)).ReadAll()
@@ -324,11 +333,7 @@ func (c *conn) Script(text string) error {
 func (c *conn) Run(d *store.Deferred, n int) (int, error) {
 	items := make([]item, 0, n)
 	for st, args := range d.Next(n) {
-		i := item{stmt: st.(*stmt), args: slices.Clone(args)}
-		if err := i.stmt.prepare(args); err != nil {
-			return 0, err
-		}
-		items = append(items, i)
+		items = append(items, item{stmt: st.(*stmt), args: slices.Clone(args)})
 	}
 	results, err := c.exchange(items...)
 	for i, r := range results {
@@ -344,8 +349,8 @@ func (c *conn) Prepare(query string) (store.Stmt, error) {
 	return &stmt{conn: c, text: text, inputs: inputs, readonly: readonly(text)}, nil
 }
 
-// item prepares a statement of the engine's own.
-func (c *conn) item(query string, values ...driver.Value) (item, error) {
+// item returns a statement of the engine's own with its arguments.
+func (c *conn) item(query string, values ...driver.Value) item {
 	st := c.own[query]
 	if st == nil {
 		text, inputs := Translate(query)
@@ -356,18 +361,15 @@ func (c *conn) item(query string, values ...driver.Value) (item, error) {
 	for n, v := range values {
 		i.args = append(i.args, driver.NamedValue{Ordinal: n + 1, Value: v})
 	}
-	return i, i.stmt.prepare(i.args)
+	return i
 }
 
 // scan runs a statement that returns one row of integers.
 func (c *conn) scan(query string, dest ...*int64) error {
 	if c.pg == nil {
-		return classify(errors.New("no connection"), true)
+		return errLost()
 	}
-	i, err := c.item(query)
-	if err != nil {
-		return err
-	}
+	i := c.item(query)
 	results, err := c.exchange(i)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -57,6 +58,7 @@ SET idle_in_transaction_session_timeout = '60s';
 type Database struct {
 	config *pgconn.Config
 	clock  clockwork.Clock
+	types  sync.Map // of parameters, by the text of the statement: see typesOf
 }
 
 // New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL

@@ -51,3 +51,6 @@ func classify(err error, lost bool) error {
 	f.Cause = err
 	return f
 }
+
+// errLost is the error of a statement for which there is no connection.
+func errLost() error { return classify(errors.New("no connection"), true) }

@@ -242,6 +242,37 @@ func TestStore_AFunctionFailsAlone(t *testing.T) {
 	}
 }
 
+// The text of a statement may leave the type of an argument open. Its type then is that of the value, which may be
+// another one the next time, and the transaction goes on.
+func TestQuery_LeavesTheTypeOfAnArgumentOpen(t *testing.T) {
+	t.Parallel()
+	s := open(t, postgrestest.Database(t))
+	const query = `SELECT name FROM items WHERE id <= 2 AND (? IS NULL OR name = CAST(? AS TEXT))`
+	testkit.NoError(t, add(s, "a", "7"))
+	test := func(q store.Querier) error {
+		var first string
+		if err := q.QueryRow(selectNames).Scan(&first); err != nil { // the transaction has begun
+			return err
+		}
+		for _, c := range []struct {
+			arg  any
+			want int
+		}{{nil, 2}, {"a", 1}, {int64(7), 1}, {"a", 1}, {nil, 2}} {
+			all, err := store.Collect(q.Query(query, c.arg, c.arg), func(r *store.Rows) (name string, err error) { return name, r.Scan(&name) })
+			if err != nil || len(all) != c.want {
+				return fmt.Errorf("%v: %v, %w", c.arg, all, err)
+			}
+		}
+		return nil
+	}
+	testkit.NoError(t, s.Read(t.Context(), func(snap *store.Snapshot) error { return test(snap) }))
+	testkit.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		tx.Exec(insertItem, "b")
+		return test(tx)
+	}))
+	wantNames(t, s, "a", "7", "b")
+}
+
 // A table gives a row the next key, also after rows that have brought their own.
 func TestStore_KeysGoOnAfterThoseThatRowsBring(t *testing.T) {
 	t.Parallel()

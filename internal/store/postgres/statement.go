@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // A stmt is a statement of a conn. It implements store.Stmt.
@@ -26,10 +28,13 @@ type stmt struct {
 // undetermined is PostgreSQL's error for an argument whose uses do not show one type.
 var undetermined = regexp.MustCompile(`^(?:could not determine data type of|inconsistent types deduced for) parameter \$(\d+)$`)
 
-// prepare has the server prepare the statement, unless it has.
+// prepare has the server prepare the statement, unless it has. Arguments show the types of parameters that the text
+// leaves open. Where the types are not known yet, a savepoint keeps the refusals of the server from ending the
+// transaction.
 func (s *stmt) prepare(args []driver.NamedValue) error {
 	c := s.conn
-	if s.description != nil && s.made == c.made {
+	types, known := c.db.typesOf(s.text)
+	if s.description != nil && s.made == c.made && fits(types, args) {
 		return nil
 	}
 	if c.undone() { // the server prepares nothing in a transaction that has failed
@@ -38,19 +43,51 @@ func (s *stmt) prepare(args []driver.NamedValue) error {
 		}
 	}
 	if c.pg == nil {
-		return classify(errors.New("no connection"), true)
+		return errLost()
 	}
-	types := make([]uint32, s.inputs)
+	within := c.pg.TxStatus() == 'T' && !(known && fits(types, args))
+	if within {
+		if _, err := c.send([]item{{word: `SAVEPOINT types`}}); err != nil {
+			return err
+		}
+	}
+	err := s.prepareTyped(slices.Clone(types), args, within)
+	if within && c.pg != nil {
+		_, ended := c.send([]item{{word: `RELEASE types`}})
+		err = errors.Join(err, ended)
+	}
+	return err
+}
+
+func (s *stmt) prepareTyped(types []uint32, args []driver.NamedValue, within bool) error {
+	c := s.conn
+	if types == nil {
+		types = make([]uint32, s.inputs)
+	}
+	for _, a := range args {
+		if types[a.Ordinal-1] != 0 {
+			types[a.Ordinal-1] = typeOf(a.Value)
+		}
+	}
 	for {
 		c.named++
 		description, err := c.pg.Prepare(context.Background(), "s"+strconv.Itoa(c.named), s.text, types)
 		if err == nil {
+			if s.description != nil && s.made == c.made {
+				c.closed = append(c.closed, s.description.Name)
+			}
 			s.description, s.made, s.formats = description, c.made, formatsOf(description.Fields)
+			c.db.types.Store(s.text, types)
 			return nil
 		}
 		if c.pg.IsClosed() {
 			c.drop()
 			return classify(err, true)
+		}
+		if within {
+			if _, err := c.send([]item{{word: `ROLLBACK TO types`}}); err != nil {
+				return err
+			}
 		}
 		var refused *pgconn.PgError
 		if !errors.As(err, &refused) {
@@ -62,16 +99,33 @@ func (s *stmt) prepare(args []driver.NamedValue) error {
 		}
 		n, _ := strconv.Atoi(m[1]) // digits
 		if n < 1 || n > s.inputs || types[n-1] != 0 {
-			return err
+			return fmt.Errorf("%w: %s", err, s.text)
 		}
-		var value driver.Value
+		types[n-1] = pgtype.Int8OID // as good as any for NULL
 		for _, a := range args {
 			if a.Ordinal == n {
-				value = a.Value
+				types[n-1] = typeOf(a.Value)
 			}
 		}
-		types[n-1] = typeOf(value)
 	}
+}
+
+// typesOf returns the types of a statement's parameters that its text leaves open, 0 for each other parameter, if they are
+// known.
+func (d *Database) typesOf(text string) (types []uint32, known bool) {
+	value, known := d.types.Load(text)
+	types, _ = value.([]uint32)
+	return types, known
+}
+
+// fits reports whether arguments are of the types that the text leaves open.
+func fits(types []uint32, args []driver.NamedValue) bool {
+	for _, a := range args {
+		if len(types) > 0 && types[a.Ordinal-1] != 0 && types[a.Ordinal-1] != typeOf(a.Value) {
+			return false
+		}
+	}
+	return true
 }
 
 // bind returns the arguments as the server reads them.
