@@ -30,7 +30,6 @@ var unportable = map[string]string{
 	"store.create":      "SQLite's list of tables",
 	"store.keepLog":     "SQLite's list of tables",
 	"store.tables":      "SQLite's list of tables",
-	"tasks.invariants":  "JSON in a check of CheckDatabase",
 	"testkit.Ruin":      "SQLite's list of tables",
 }
 

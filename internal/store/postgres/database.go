@@ -86,6 +86,17 @@ func (d *Database) Connect(ctx context.Context, writing bool) (store.Conn, error
 	return c, nil
 }
 
+// functions are those of SQLite's that PostgreSQL lacks and statements use.
+const functions = `
+CREATE FUNCTION json_valid(text TEXT) RETURNS BOOLEAN IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN text::json IS NOT NULL;
+EXCEPTION WHEN invalid_text_representation THEN
+	RETURN FALSE;
+END $$;
+CREATE FUNCTION json_type(text TEXT) RETURNS TEXT IMMUTABLE LANGUAGE sql AS 'SELECT json_typeof(text::json)';
+`
+
 // Create implements store.Database.
 func (d *Database) Create(sc store.Conn, schema string) (made bool, err error) {
 	c := sc.(*conn)
@@ -104,7 +115,7 @@ func (d *Database) Create(sc store.Conn, schema string) (made bool, err error) {
 	if err := c.Script(schema); err != nil {
 		return false, err
 	}
-	return true, c.Script(`
+	return true, c.Script(functions+`
 		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
 		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions`)
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -22,6 +23,7 @@ type stmt struct {
 
 	description *pgconn.StatementDescription // nil until it is prepared
 	made        int                          // the connection that has prepared it: see conn
+	types       []uint32                     // that its parameters were said to have; see typesOf
 	formats     []int16                      // of its columns
 }
 
@@ -33,10 +35,10 @@ var undetermined = regexp.MustCompile(`^(?:could not determine data type of|inco
 // transaction.
 func (s *stmt) prepare(args []driver.NamedValue) error {
 	c := s.conn
-	types, known := c.db.typesOf(s.text)
-	if s.description != nil && s.made == c.made && fits(types, args) {
+	if s.description != nil && s.made == c.made && fits(s.types, args) {
 		return nil
 	}
+	types, known := c.db.typesOf(s.text)
 	if c.undone() { // the server prepares nothing in a transaction that has failed
 		if _, err := c.exchange(); err != nil {
 			return err
@@ -76,7 +78,7 @@ func (s *stmt) prepareTyped(types []uint32, args []driver.NamedValue, within boo
 			if s.description != nil && s.made == c.made {
 				c.closed = append(c.closed, s.description.Name)
 			}
-			s.description, s.made, s.formats = description, c.made, formatsOf(description.Fields)
+			s.description, s.made, s.types, s.formats = description, c.made, types, formatsOf(description.Fields)
 			c.db.types.Store(s.text, types)
 			return nil
 		}
@@ -101,7 +103,10 @@ func (s *stmt) prepareTyped(types []uint32, args []driver.NamedValue, within boo
 		if n < 1 || n > s.inputs || types[n-1] != 0 {
 			return fmt.Errorf("%w: %s", err, s.text)
 		}
-		types[n-1] = pgtype.Int8OID // as good as any for NULL
+		types[n-1] = pgtype.Int8OID // as good as any for NULL, but for a list
+		if strings.Contains(s.text, `CAST($`+m[1]+` AS json)`) {
+			types[n-1] = pgtype.TextOID
+		}
 		for _, a := range args {
 			if a.Ordinal == n {
 				types[n-1] = typeOf(a.Value)
