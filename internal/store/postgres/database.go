@@ -115,7 +115,7 @@ func (d *Database) Create(sc store.Conn, schema string) (made bool, err error) {
 	if err := c.Script(schema); err != nil {
 		return false, err
 	}
-	return true, c.Script(functions+`
+	return true, c.Script(functions + `
 		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
 		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions`)
 }

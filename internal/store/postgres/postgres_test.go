@@ -171,6 +171,16 @@ func TestStore_KeepsEveryKindOfValue(t *testing.T) {
 	if sum != 4 || half != 3 {
 		t.Error("sum", sum, "half", half)
 	}
+	// Integers have 64 bits, also beside small numbers; a position in a text has fewer.
+	var big int64
+	var part string
+	testkit.NoError(t, s.Read(t.Context(), func(snap *store.Snapshot) error {
+		return snap.QueryRow(`SELECT ? - CASE WHEN id > ? THEN 1 ELSE 0 END, substr(name, ?) FROM items WHERE id = 2`,
+			math.MaxInt64, 1, 5).Scan(&big, &part)
+	}))
+	if big != math.MaxInt64-1 || part != "er" {
+		t.Error(big, part)
+	}
 }
 
 // Each function fails alone, however its statement fails, and leaves nothing.

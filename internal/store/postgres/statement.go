@@ -53,7 +53,7 @@ func (s *stmt) prepare(args []driver.NamedValue) error {
 			return err
 		}
 	}
-	err := s.prepareTyped(slices.Clone(types), args, within)
+	err := s.prepareTyped(slices.Clone(types), args, known, within)
 	if within && c.pg != nil {
 		_, ended := c.send([]item{{word: `RELEASE types`}})
 		err = errors.Join(err, ended)
@@ -61,8 +61,10 @@ func (s *stmt) prepare(args []driver.NamedValue) error {
 	return err
 }
 
-func (s *stmt) prepareTyped(types []uint32, args []driver.NamedValue, within bool) error {
+// prepareTyped prepares the statement with the types that are known, and finds out the others.
+func (s *stmt) prepareTyped(types []uint32, args []driver.NamedValue, known, within bool) error {
 	c := s.conn
+	s.discard()
 	if types == nil {
 		types = make([]uint32, s.inputs)
 	}
@@ -72,15 +74,14 @@ func (s *stmt) prepareTyped(types []uint32, args []driver.NamedValue, within boo
 		}
 	}
 	for {
-		c.named++
-		description, err := c.pg.Prepare(context.Background(), "s"+strconv.Itoa(c.named), s.text, types)
+		description, err := c.describe(s.text, types)
 		if err == nil {
-			if s.description != nil && s.made == c.made {
-				c.closed = append(c.closed, s.description.Name)
+			s.take(description, types)
+			if !known {
+				err = s.widen(within)
 			}
-			s.description, s.made, s.types, s.formats = description, c.made, types, formatsOf(description.Fields)
-			c.db.types.Store(s.text, types)
-			return nil
+			c.db.types.Store(s.text, s.types)
+			return err
 		}
 		if c.pg.IsClosed() {
 			c.drop()
@@ -113,6 +114,64 @@ func (s *stmt) prepareTyped(types []uint32, args []driver.NamedValue, within boo
 			}
 		}
 	}
+}
+
+// widen has the statement prepared with 64 bits for parameters for which PostgreSQL has found fewer, as it does beside a
+// small number in the text: for all of them, or for those that may have them. A position in a text may not.
+func (s *stmt) widen(within bool) error {
+	c := s.conn
+	var all []int
+	for i, oid := range s.description.ParamOIDs {
+		if s.types[i] == 0 && (oid == pgtype.Int4OID || oid == pgtype.Int2OID) {
+			all = append(all, i)
+		}
+	}
+	for i := -1; len(all) > 0 && i < len(all); i++ {
+		some := all
+		if i >= 0 {
+			some = all[i : i+1]
+		}
+		types := slices.Clone(s.types)
+		for _, n := range some {
+			types[n] = pgtype.Int8OID
+		}
+		description, err := c.describe(s.text, types)
+		switch {
+		case err == nil:
+			s.discard()
+			s.take(description, types)
+			if i < 0 {
+				return nil
+			}
+		case c.pg.IsClosed():
+			c.drop()
+			return classify(err, true)
+		case within:
+			if _, err := c.send([]item{{word: `ROLLBACK TO types`}}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// take has the statement use what the server has prepared.
+func (s *stmt) take(description *pgconn.StatementDescription, types []uint32) {
+	s.description, s.made, s.types, s.formats = description, s.conn.made, slices.Clone(types), formatsOf(description.Fields)
+}
+
+// describe has the server prepare a statement under a new name.
+func (c *conn) describe(text string, types []uint32) (*pgconn.StatementDescription, error) {
+	c.named++
+	return c.pg.Prepare(context.Background(), "s"+strconv.Itoa(c.named), text, types)
+}
+
+// discard has the server forget the statement.
+func (s *stmt) discard() {
+	if s.description != nil && s.made == s.conn.made {
+		s.conn.closed = append(s.conn.closed, s.description.Name)
+	}
+	s.description = nil
 }
 
 // typesOf returns the types of a statement's parameters that its text leaves open, 0 for each other parameter, if they are
@@ -182,9 +241,6 @@ func (s *stmt) Readonly() bool { return s.readonly }
 
 // Close implements store.Stmt.
 func (s *stmt) Close() error {
-	if s.description != nil && s.made == s.conn.made {
-		s.conn.closed = append(s.conn.closed, s.description.Name)
-	}
-	s.description = nil
+	s.discard()
 	return nil
 }
