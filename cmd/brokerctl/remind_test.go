@@ -85,7 +85,7 @@ func TestRemind_ADeclarationOf25LinesIsAGoodCommand(tt *testing.T) {
 		{[]string{"remind", "b"}, problem.ExitUsage, "", "the text"},
 		{[]string{"remind", "b", "x", "y"}, problem.ExitUsage, "", "y"},
 		{[]string{"remind", "b", "x", "--importance", "hi"}, problem.ExitUsage, "", `--importance "hi"…low, high`},
-		{[]string{"remind", "b", "x", "--importence", "low"}, problem.ExitUsage, "", "did you mean --importance?"},
+		{[]string{"remind", "b", "x", "--importanc", "low"}, problem.ExitUsage, "", "did you mean --importance?"},
 		{[]string{"remind", "b", "x", "--due", "soon"}, problem.ExitUsage, "", `--due…"soon"`},
 		{[]string{"remind", "b", long}, problem.ExitUsage, "", "TEXT…512"},
 		{[]string{"remind", "nobody", "x"}, problem.ExitNotFound, "", "nobody"},
