@@ -181,9 +181,10 @@ func TestEvents_AreAllListed(t *testing.T) {
 			return err
 		}
 		for _, m := range quoted.FindAllStringSubmatch(read(t, file), -1) {
-			if !strings.Contains(m[1], ".json") { // a file of an export
-				appended[m[1]] = true
+			if strings.Contains(m[1], ".json") || m[1] == "message.body" { // a file of an export, a field of a reply
+				continue
 			}
+			appended[m[1]] = true
 		}
 		return nil
 	})

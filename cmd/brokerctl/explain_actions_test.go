@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/calls"
 )
 
 // furtherSituations have the commands of situations in which explain says more than one thing, or is
@@ -90,7 +89,7 @@ var furtherSituations = []situation{
 			must0(t, "agent", "halt", "critic-1")
 		},
 		severity: "WARNING", subject: "decision d-",
-		commands: []string{"explain agent critic-1", "review get d-", "decision cancel d-"},
+		commands: []string{"explain agent critic-1", "decision get d-", "decision cancel d-"},
 	},
 	{
 		name: "a review for another round",
@@ -101,7 +100,7 @@ var furtherSituations = []situation{
 			must0(t, "agent", "halt", "builder-1")
 		},
 		severity: "WARNING", subject: "decision d-",
-		commands: []string{"explain agent builder-1", "review get d-", "decision cancel d-"},
+		commands: []string{"explain agent builder-1", "decision get d-", "decision cancel d-"},
 	},
 	{
 		name: "a review that has escalated",
@@ -112,7 +111,7 @@ var furtherSituations = []situation{
 			s.escalates()
 		},
 		severity: "ERROR", subject: "decision d-",
-		commands: []string{"review approve d-", "review revise d-", "review reject d-", "review get d-"},
+		commands: []string{"decision decide d-", "decision decide d-", "decision reject d-", "decision get d-"},
 	},
 	{
 		name: "a plan that has escalated",
@@ -123,7 +122,7 @@ var furtherSituations = []situation{
 			s.escalates()
 		},
 		severity: "ERROR", subject: "decision d-",
-		commands: []string{"plan approve d-", "plan revise d-", "plan reject d-", "plan get d-"},
+		commands: []string{"decision decide d-", "decision decide d-", "decision reject d-", "decision get d-"},
 	},
 	{
 		name: "a shutdown that has escalated",
@@ -144,7 +143,7 @@ var furtherSituations = []situation{
 			s.escalates()
 		},
 		severity: "ERROR", subject: "decision d-",
-		commands: []string{"decision decide d-", "decision decide d-", "decision get d-"},
+		commands: []string{"decision decide d-", "decision defer d-", "decision get d-"},
 	},
 	{
 		name: "a ticket of a lock",
@@ -238,24 +237,21 @@ var furtherSituations = []situation{
 	},
 }
 
-// readOnly are the verbs of the commands that have no action, because they only show something.
-// agent run starts a program.
-var readOnly = []string{"explain", "get", "list", "report", "inbox", "status", "run"}
-
-func TestExplain_ActionsDoWhatTheCommandsDo(tt *testing.T) {
+func TestExplain_CallsRemoveTheFinding(tt *testing.T) {
 	t := newShell(tt)
 	for _, c := range slices.Concat(situations, furtherSituations) {
 		t.Run(c.name, func(t *shell) {
 			t.Parallel()
-			for n, actions := 0, 1; n < actions; n++ {
-				t.Run(fmt.Sprint("action ", n), func(t *shell) { actions = c.act(t, n) })
+			for n, changes := 0, 1; n < changes; n++ {
+				t.Run(fmt.Sprint("call ", n), func(t *shell) { changes = c.call(t, n) })
 			}
 		})
 	}
 }
 
-// act makes the call of an action in a new place, and returns how many actions the finding has.
-func (c *situation) act(t *shell, n int) (actions int) {
+// call makes one of the calls that change something in a new place, and returns how many the finding has. The command of each
+// call of the finding makes that call.
+func (c *situation) call(t *shell, n int) (changes int) {
 	t.Helper()
 	s := newStage(t)
 	c.arrange(t, s)
@@ -263,21 +259,39 @@ func (c *situation) act(t *shell, n int) (actions int) {
 	if !found {
 		t.Fatalf("nothing is found but %v", s.explain(s.asked...))
 	}
-	s.hasActions(f)
-	if actions = len(f.actions); n == actions {
-		return actions
+	var direct []proposal
+	for i, p := range f.calls {
+		if p.changes() {
+			direct = append(direct, p)
+		}
+		if n == 0 {
+			makes(t, p.read(t), f.commands[i])
+		}
 	}
-	s.act(f.actions[n])
+	if changes = len(direct); n >= changes {
+		return changes
+	}
+	s.make(direct[n])
 	if c.then != nil {
 		c.then(t)
 	}
-	if c.commands == nil { // each action removes a part
-		return actions
+	if c.commands == nil { // each call removes a part
+		return changes
 	}
 	if after, found := s.about(c); found {
-		t.Errorf("after %v there is still %v", f.actions[n], after)
+		t.Errorf("after %v there is still %v", direct[n], after)
 	}
-	return actions
+	return changes
+}
+
+// read returns the call that a finding has.
+func (p proposal) read(t testing.TB) calls.Call {
+	t.Helper()
+	call, err := calls.Read(&pb.Call{
+		Method: p.method, Request: p.request, Agent: p.agent, Missing: p.missing, Program: p.program,
+	})
+	apptest.NoError(t, err)
+	return call
 }
 
 func TestExplain_CommandsOfFurtherSituationsRemoveTheFinding(tt *testing.T) {
@@ -296,7 +310,7 @@ func TestExplain_CommandsOfFurtherSituationsRemoveTheFinding(tt *testing.T) {
 					t.Errorf("command %d is %s", i, f.commands[i])
 				}
 			}
-			s.run(f.commands[f.actions[0].command])
+			s.run(f.commands[slices.IndexFunc(f.calls, proposal.changes)])
 			if c.then != nil {
 				c.then(t)
 			}
@@ -314,50 +328,16 @@ func (s *stage) escalates() {
 	s.await("decision.escalated")
 }
 
-// hasActions wants each command that changes something to have one action, in order.
-func (s *stage) hasActions(f told) {
+// make makes a call as a program does that knows the API by its descriptors alone.
+func (s *stage) make(p proposal) {
 	s.t.Helper()
-	var want, got []int
-	for i, command := range f.commands {
-		if !slices.ContainsFunc(readOnly, func(verb string) bool { return slices.Contains(strings.Fields(command), verb) }) {
-			want = append(want, i)
-		}
-	}
-	for _, a := range f.actions {
-		got = append(got, a.command)
-	}
-	if !slices.Equal(got, want) {
-		s.t.Errorf("actions for the commands %v, want %v: %v", got, want, f)
-	}
-}
-
-// act makes the call of an action as a program does that knows the API by its descriptors alone.
-func (s *stage) act(a action) {
-	s.t.Helper()
-	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(a.method, "/"), "/", "."))
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
-	if err != nil {
-		s.t.Fatalf("%s: %v", a.method, err)
-	}
-	method := d.(protoreflect.MethodDescriptor)
-	request := newMessage(s.t, method.Input())
-	if err := protojson.Unmarshal([]byte(a.request), request); err != nil {
-		s.t.Fatalf("%s %s: %v", a.method, a.request, err)
-	}
+	call := p.read(s.t)
 	options, err := client.Environment{Getenv: s.t.Getenv}.Options()
 	apptest.NoError(s.t, err)
 	broker, err := client.Dial(s.t.Context(), options...)
 	apptest.NoError(s.t, err)
 	defer broker.Close()
-	answer := newMessage(s.t, method.Output())
-	if err := broker.As(a.agent).Conn().Invoke(s.t.Context(), a.method, request, answer); err != nil {
-		s.t.Fatalf("%v: %v", a, err)
+	if err := broker.As(call.Agent).Conn().Invoke(s.t.Context(), p.method, call.Request, &emptypb.Empty{}); err != nil {
+		s.t.Fatalf("%v: %v", p, err)
 	}
-}
-
-func newMessage(t testing.TB, d protoreflect.MessageDescriptor) proto.Message {
-	t.Helper()
-	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	apptest.NoError(t, err)
-	return kind.New().Interface()
 }

@@ -87,17 +87,17 @@ func TestExplain_OverdueAnswerByAsker(tt *testing.T) {
 	s.Advance(11 * time.Minute)
 	s.await("message.overdue")
 	holds := "builder-1 holds it as claim " + id + ".1 since "
-	answer := "answer it with: brokerctl --agent builder-1 reply " + id + " TEXT"
+	answer := "brokerctl --agent builder-1 reply " + id + " ANSWER"
 	for _, about := range [][]string{{"--agent", "builder-1"}, {"--agent", "builder-1", "message", id}} {
 		f := s.finds(about, "WARNING", "message "+id, "lead waits for its answer", holds)
-		if f.reasons[0] != answer || f.commands[0] != "brokerctl --agent builder-1 message get "+id ||
+		if f.commands[0] != answer || f.commands[1] != "brokerctl --agent builder-1 message get "+id ||
 			strings.Contains(f.String(), "resolve") {
 			t.Errorf("explain %q tells the agent that owes the answer %v", about, f)
 		}
 	}
 	for _, about := range [][]string{nil, {"--agent", "lead"}, {"--agent", "lead", "message", id}} {
 		f := s.finds(about, "WARNING", "message "+id, "lead waits for its answer", holds)
-		if last := f.commands[len(f.commands)-1]; !strings.Contains(last, "thread resolve ") || f.has("answer it with") {
+		if last := f.commands[len(f.commands)-1]; !strings.Contains(last, "thread resolve ") || f.commands[0] == answer {
 			t.Errorf("explain %q tells those that wait %v", about, f)
 		}
 	}

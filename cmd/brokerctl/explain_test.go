@@ -12,8 +12,10 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/calls"
 )
 
 // A stage is a daemon whose clock the test moves, with what the shell needs to run suggested commands.
@@ -41,13 +43,20 @@ func newStage(t *shell) *stage {
 type told struct {
 	severity, subject, summary string
 	reasons, commands          []string
-	actions                    []action
+	calls                      []proposal // in the order of the commands
 }
 
-// An action is the call of a command.
-type action struct {
-	command                int
+// A proposal is a call of a finding.
+type proposal struct {
 	method, request, agent string
+	missing, program       []string
+}
+
+// changes reports whether the call changes something, and can be made as it is.
+func (p proposal) changes() bool {
+	call := &pb.Call{Method: p.method, Request: p.request}
+	read, err := calls.Read(call)
+	return err == nil && !read.Shows() && len(p.missing) == 0 && len(p.program) == 0
 }
 
 func (f told) String() string {
@@ -68,25 +77,32 @@ func (s *stage) explain(args ...string) []told {
 			continue
 		}
 		m := decode(s.t, l)
-		texts := func(field string) (list []string) {
-			for _, v := range at(s.t, m, field).([]any) {
+		texts := func(of any, field string) (list []string) {
+			for _, v := range at(s.t, of, field).([]any) {
 				list = append(list, v.(string))
 			}
 			return list
 		}
 		f := told{
 			severity: strings.ToUpper(at(s.t, m, "severity").(string)), subject: at(s.t, m, "subject").(string),
-			summary: at(s.t, m, "summary").(string), reasons: texts("reasons"), commands: texts("commands"),
+			summary: at(s.t, m, "summary").(string), reasons: texts(m, "reasons"),
 		}
-		for _, a := range at(s.t, m, "actions").([]any) {
-			command, err := at(s.t, a, "command").(json.Number).Int64()
+		for _, call := range at(s.t, m, "calls").([]any) {
+			request, err := json.Marshal(at(s.t, call, "request"))
 			apptest.NoError(s.t, err)
-			request, err := json.Marshal(at(s.t, a, "request"))
-			apptest.NoError(s.t, err)
-			f.actions = append(f.actions,
-				action{int(command), at(s.t, a, "method").(string), string(request), at(s.t, a, "agent").(string)})
+			f.calls = append(f.calls, proposal{
+				at(s.t, call, "method").(string), string(request), at(s.t, call, "agent").(string), texts(call, "missing"), texts(call, "program"),
+			})
 		}
 		all = append(all, f)
+	}
+	// People see a command for each call, in the same order.
+	for i, text := range strings.Split(must0(s.t, append([]string{"explain"}, args...)...), "\n\n") {
+		for line := range strings.SplitSeq(text, "\n") {
+			if command, ok := strings.CutPrefix(line, "  $ "); ok {
+				all[i].commands = append(all[i].commands, command)
+			}
+		}
 	}
 	return all
 }

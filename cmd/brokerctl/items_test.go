@@ -8,6 +8,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/mail"
 	"brokerd/cmd/brokerctl/internal/output"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/prompt"
 )
 
@@ -16,11 +17,18 @@ func openWork() []*pb.WorkItem {
 	return []*pb.WorkItem{
 		{Kind: "vote", Id: "v-1", Title: "Which database?", State: "open", Relation: pb.WorkRelation_WORK_RELATION_OPENED, Other: "role:builder"},
 		{Kind: "task", Id: "schema", Title: "Write the schema", State: "blocked", Relation: pb.WorkRelation_WORK_RELATION_HOLDS,
-			Commands: []string{"brokerctl task unblock schema"}},
+			Calls: calls.Protos([]calls.Call{calls.Do(
+				&pb.UpdateTaskRequest{Id: "schema", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}},
+			)})},
 		{Kind: "task", Id: "api", Title: "Write\nthe API", State: "claimed", Relation: pb.WorkRelation_WORK_RELATION_HOLDS, Due: before(-2 * time.Hour),
-			Commands: []string{"brokerctl task complete api --result TEXT", "brokerctl task release api"}},
+			Calls: calls.Protos([]calls.Call{
+				calls.Do(&pb.CompleteTaskRequest{Id: "api"}, "result"), calls.Do(&pb.ReleaseTaskRequest{Id: "api"}),
+			})},
 		{Kind: "decision", Id: "d-7", Title: "The login page", State: "open", Relation: pb.WorkRelation_WORK_RELATION_OWES, Other: "builder-2",
-			Commands: []string{"brokerctl review approve d-7", "brokerctl review revise d-7 --reason WHY"}},
+			Calls: calls.Protos([]calls.Call{
+				calls.Do(&pb.DecideRequest{Id: "d-7", Verdict: "approve"}),
+				calls.Do(&pb.DecideRequest{Id: "d-7", Verdict: "revise"}, "reason"),
+			})},
 	}
 }
 
@@ -29,8 +37,8 @@ func TestItems_AreOneLineEachWithTheCommandThatSettlesThem(t *testing.T) {
 	c.Global.Agent = "builder-1"
 	mail.PrintWork(c, out, openWork())
 	wantText(t, out.String(), `
-Open: holds task api (claimed, due in 2h): Write the API → brokerctl --agent builder-1 task complete api --result TEXT
-Open: owes an answer to decision d-7 (open) of builder-2: The login page → brokerctl --agent builder-1 review approve d-7
+Open: holds task api (claimed, due in 2h): Write the API → brokerctl --agent builder-1 task complete api --result RESULT
+Open: owes an answer to decision d-7 (open) of builder-2: The login page → brokerctl --agent builder-1 decision decide d-7 approve
 Open: has opened vote v-1 (open), waits for role:builder: Which database?
 Open: holds task schema (blocked): Write the schema → brokerctl --agent builder-1 task unblock schema
 `)
@@ -43,10 +51,11 @@ Open: holds task schema (blocked): Write the schema → brokerctl --agent builde
 
 func TestItems_TheAnswerToALetterLeavesOutCommandsThatOnlyShow(t *testing.T) {
 	c, _, _ := printer(output.FormatTable)
-	i := &pb.WorkItem{Kind: "decision", Id: "d-5", Commands: []string{
-		"brokerctl review approve d-5", "brokerctl review get d-5", "brokerctl --session web review get d-5", "brokerctl task claim get x",
-	}}
-	if got := c.Voice().AfterItem(i); got != "brokerctl review approve d-5 or brokerctl task claim get x" {
+	i := &pb.WorkItem{Kind: "decision", Id: "d-5", Calls: calls.Protos([]calls.Call{
+		calls.Do(&pb.DecideRequest{Id: "d-5", Verdict: "accept"}), calls.Do(&pb.GetDecisionRequest{Id: "d-5"}),
+		calls.Do(&pb.ClaimTaskRequest{Id: "get x"}),
+	})}
+	if got := c.Voice().AfterItem(i); got != "brokerctl decision accept d-5 or brokerctl task claim 'get x'" {
 		t.Errorf("%q", got)
 	}
 }

@@ -41,8 +41,8 @@ func TestMCP_TwoAgentsWorkTogetherWithoutAShell(tt *testing.T) {
 	lead.call("task", `{"action":"create","id":"api","title":"Write the API","role":"builder","depends_on":"schema"}`,
 		"created api, waiting")
 	builder.call("turn", `{"wait":30}`, "task schema: attempt 1 of 3", "A table of users",
-		`settle {"id":"schema","text":"TEXT"} when done`,
-		`task {"action":"block","id":"schema","text":"WHY"}`)
+		`settle {"id":"schema","text":"RESULT"} when done`,
+		`task {"action":"block","id":"schema","text":"REASON"}`)
 	builder.call("lock", `{"action":"acquire","paths":"schema.sql"}`, "locked schema.sql",
 		`lock {"action":"release","paths":["`)
 	lead.refused("lock", `{"action":"acquire","paths":["schema.sql"]}`, "schema.sql is held by builder-1",
@@ -91,7 +91,7 @@ func TestMCP_DecisionsNeedNoShell(tt *testing.T) {
 		`Next: decide {"action":"answer","id":"`+review+`","answer":"approve"} or "revise" or "reject"`)
 	answer(review, "revise", "Add tests")
 	builder.call("decide", `{"action":"show","id":"`+review+`"}`, "Add tests",
-		`decide {"action":"review","about":"login","text":"TEXT"}`)
+		`decide {"action":"resubmit","id":"d-4","text":"TEXT"}`)
 	builder.call("decide", `{"action":"review","about":"login","text":"With tests"}`, "round 2")
 	answer(review, "approve", "Good")
 	plan := idOf(t, `d-[0-9]+`, builder.call("decide",

@@ -147,8 +147,8 @@ func TestMCP_ATurnTakesTwoCalls(tt *testing.T) {
 	question := sent(t, "--agent", "lead", "builder-1", "Look", "--body", body, "--priority", "high", "--task", "t1",
 		"--requires-response")
 	text := m.call("turn", `{"wait":50}`, "Subject: Look\n"+body,
-		`Next: settle {"id":"`+question+`.1","text":"ANSWER"} when done`,
-		`settle {"id":"`+question+`.1","as":"fail","text":"WHY"} if it failed`,
+		`Next: settle {"id":"`+question+`.1","text":"TEXT"} when done`,
+		`settle {"id":"`+question+`.1","as":"fail","text":"ERROR"} if it failed`,
 		`settle {"id":"`+question+`.1","as":"release"} to return it`)
 	if n := (len(text) - len(body)) / 4; n >= 200 {
 		t.Errorf("a message costs %d tokens over its content:\n%s", n, text)

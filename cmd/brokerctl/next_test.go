@@ -20,7 +20,7 @@ func TestNext_ShowsWhatIsHeldAndElseTakesOne(tt *testing.T) {
 		t.Errorf("%s", out)
 	}
 	if !strings.Contains(out, "Subject: one\n") || !strings.HasSuffix(out, "Next: brokerctl --agent builder-1 reply "+first+
-		".1 RESULT --ack when done; nack "+first+".1 --error WHY if it failed; release "+first+".1 to return it\n") {
+		".1 ANSWER --ack when done; nack "+first+".1 --error ERROR if it failed; release "+first+".1 to return it\n") {
 		t.Errorf("%s", out)
 	}
 	if n := tokens(out); n > 200 {
@@ -36,7 +36,7 @@ func TestNext_ShowsWhatIsHeldAndElseTakesOne(tt *testing.T) {
 		t.Errorf("then: %v", got)
 	}
 	if out := must0(t, as("next", "-o", "table")...); !strings.HasSuffix(out, "\nnext: brokerctl --agent builder-1 reply "+second+
-		".1 RESULT --ack when done; nack "+second+".1 --error WHY if it failed; release "+second+".1 to return it\n") {
+		".1 ANSWER --ack when done; nack "+second+".1 --error ERROR if it failed; release "+second+".1 to return it\n") {
 		t.Errorf("%s", out)
 	}
 }

@@ -29,6 +29,8 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 func printer(format string) (*command.Caller, *cobra.Command, *bytes.Buffer) {
 	var out bytes.Buffer
 	c := command.New(setting.Environment{Dir: "/", Now: func() time.Time { return noon }, Mark: testMark, Columns: 160})
+	newRoot(c)          // the commands that texts name
+	c.Global.Color = "" // as text is printed to a file
 	c.Global.Output = format
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
@@ -111,7 +113,7 @@ Please.
 `+"\ufffd[2J"+`
 Payload: {"task_id":"t1"}
 === c0ffee00 end ===
-Next: brokerctl reply 4711.2 RESULT --ack when done; nack 4711.2 --error WHY if it failed; release 4711.2 to return it
+Next: brokerctl reply 4711.2 ANSWER --ack when done; nack 4711.2 --error ERROR if it failed; release 4711.2 to return it
 `)
 }
 

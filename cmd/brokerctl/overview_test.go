@@ -29,7 +29,7 @@ func TestOverview_ShowsASessionAtAGlance(tt *testing.T) {
 	}
 	frame := fields(t, "overview")
 	if at(t, frame, "session") != "default" || at(t, frame, "agents", 0, "status") != "active" ||
-		at(t, frame, "findings", 0, "actions", 0, "request", "id") == "" {
+		at(t, frame, "findings", 0, "calls", 0, "request", "id") == "" {
 		t.Errorf("frame: %v", frame)
 	}
 	must0(t, "session", "create", "web")

@@ -57,7 +57,7 @@ func TestPrompt_SaysWhatToDoNext(t *testing.T) {
 	c.Global.Agent = "it's me"
 	const (
 		as        = `brokerctl --agent 'it'\''s me' `
-		otherwise = "; nack 7.1 --error WHY if it failed; release 7.1 to return it"
+		otherwise = "; nack 7.1 --error ERROR if it failed; release 7.1 to return it"
 	)
 	one := &pb.Target{To: &pb.Target_Agent{Agent: "it's me"}}
 	role := &pb.Target{To: &pb.Target_Role{Role: "builder"}}
@@ -67,8 +67,8 @@ func TestPrompt_SaysWhatToDoNext(t *testing.T) {
 		m    *pb.Message
 		want string
 	}{
-		{"a task", &pb.Message{Sender: "lead", Target: one}, as + "reply 7.1 RESULT --ack when done" + otherwise},
-		{"a task for a role", &pb.Message{Sender: "lead", Target: role}, as + "reply 7.1 RESULT --ack when done" + otherwise},
+		{"a task", &pb.Message{Sender: "lead", Target: one}, as + "reply 7.1 ANSWER --ack when done" + otherwise},
+		{"a task for a role", &pb.Message{Sender: "lead", Target: role}, as + "reply 7.1 ANSWER --ack when done" + otherwise},
 		{"a question", &pb.Message{RequiresResponse: true}, as + "reply 7.1 ANSWER --ack when done" + otherwise},
 		{"an answer", &pb.Message{Sender: "lead", Target: one, InReplyTo: "x"}, as + "ack 7.1 when done" + otherwise},
 		{"of an operator", &pb.Message{Sender: "system", Target: one}, as + "ack 7.1 when done" + otherwise},
@@ -100,7 +100,7 @@ func TestPrompt_HasNoTables(tt *testing.T) {
 		{"event list --limit 1", "event "},
 		{"--agent builder-1 agent heartbeat", "1 unread, 1 to claim"},
 		{"--agent builder-1 inbox", "Next: brokerctl --agent builder-1 ack " + id + " when dealt with; reply " + id + " ANSWER to answer\n"},
-		{"--agent builder-1 claim", "Next: brokerctl --agent builder-1 reply " + id + ".1 RESULT --ack when done"},
+		{"--agent builder-1 claim", "Next: brokerctl --agent builder-1 reply " + id + ".1 ANSWER --ack when done"},
 		{"--agent builder-1 whoami", "builder-1 (from --agent), role builder, "},
 	} {
 		out := recently(must0(t, append([]string{"-o", "prompt"}, strings.Fields(c.args)...)...))

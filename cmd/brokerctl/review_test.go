@@ -116,7 +116,7 @@ func TestPlan_IsSubmittedRevisedAndApproved(tt *testing.T) {
 	must0(t, "--agent", "builder-1", "plan", "submit", "schema", "lead", "Split the table", "--body", "Step 1", "--wait", "0")
 	must0(t, "--agent", "lead", "plan", "revise", "schema", "--reason", "Which index?")
 	if out := must0(t, "--agent", "builder-1", "next", "-o", "prompt"); !strings.Contains(out, "owes the next round of decision d-") ||
-		!strings.Contains(out, " (revising) to lead → brokerctl --agent builder-1 plan submit schema --body -") ||
+		!strings.Contains(out, " (revising) to lead → brokerctl --agent builder-1 decision resubmit d-4 --body BODY") ||
 		!strings.Contains(out, ": plan: Split the table\n") {
 		t.Errorf("next of the member: %s", out)
 	}

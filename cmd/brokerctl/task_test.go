@@ -60,7 +60,7 @@ func TestTask_FromItsCreationToItsEnd(tt *testing.T) {
 		}
 	}
 	if out := must0(t, "task", "claim"); !strings.Contains(out, "\nstate       claimed\n") ||
-		!strings.Contains(out, "\nnext: brokerctl task complete schema --result TEXT when done; task fail schema --error WHY") {
+		!strings.Contains(out, "\nnext: brokerctl task complete schema --result RESULT when done; task fail schema --error ERROR") {
 		t.Errorf("%s", out)
 	}
 	if got := fields(t, "task", "claim"); at(t, got, "task", "id") != "schema" || at(t, got, "resumed") != true {
@@ -254,7 +254,7 @@ Labels: area=api
 As in docs/api.md.
 === c0ffee01 end ===
 === c0ffee00 end ===
-Next: brokerctl --agent builder-1 task complete api --result TEXT when done; task fail api --error WHY if it failed; task block api --reason WHY while you cannot continue; task release api to return it; task update api --note TEXT at least every 2h
+Next: brokerctl --agent builder-1 task complete api --result RESULT when done; task fail api --error ERROR if it failed; task block api --reason REASON while you cannot continue; task release api to return it; task update api --note NOTE at least every 2h
 `)
 	if n := tokens(out); n > 130 {
 		t.Errorf("%d tokens", n)

@@ -3,6 +3,8 @@ package admin
 import (
 	"slices"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -38,10 +40,7 @@ func Explain(q store.Querier, all []Explainer, about finding.Question) ([]findin
 	}
 	if about.Asker != "" {
 		for i := range found {
-			found[i].Commands = slices.DeleteFunc(found[i].Commands, func(c finding.Command) bool {
-				return !open(c,
-					about.Asker)
-			})
+			found[i].Calls = slices.DeleteFunc(found[i].Calls, func(c calls.Call) bool { return !open(c, about.Asker) })
 		}
 		if about.Kind == finding.Everything {
 			found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity == finding.Info })
@@ -66,18 +65,13 @@ func ownQuestions(about finding.Question) []finding.Question {
 	return questions
 }
 
-// closed are the commands that agents may not run: those of operators and, since few roles may
-// direct, the directives.
-var closed = []string{
-	"admin move", "agent deregister", "agent nudge", "agent resume", "dlq delete", "lock revoke", "session configure",
-	"token revoke",
-}
-
-// open reports whether an agent may run a command: a command in the name of another agent it may
-// not.
-func open(c finding.Command, agent string) bool {
-	if len(c) > 1 && c[0] == "--agent" {
-		return c[1] == agent
+// open reports whether an agent may make a call. It may not act in the name of another agent, nor as an operator, nor,
+// since few roles may, direct others.
+func open(c calls.Call, agent string) bool {
+	switch c.Request.(type) {
+	case *pb.MoveMessagesRequest, *pb.PurgeDeadLettersRequest, *pb.ForceReleaseLocksRequest, *pb.RevokeTokenRequest,
+		*pb.ConfigureSessionRequest, *pb.SendMessagesRequest:
+		return false
 	}
-	return len(c) < 2 || !slices.Contains(closed, c[0]+" "+c[1])
+	return c.Agent == "" || c.Agent == agent
 }

@@ -37,7 +37,7 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 		}
 		found, err := Explain(snap, s.parts.Explainers, about)
 		for i := range found {
-			out.Findings = append(out.Findings, found[i].Proto(&about))
+			out.Findings = append(out.Findings, found[i].Proto())
 		}
 		return err
 	})

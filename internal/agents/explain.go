@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -38,35 +40,28 @@ func (r *Registry) Members(q store.Querier, session int64) ([]directory.Member, 
 	})
 }
 
-// Registering returns the command that registers an agent again, as it described itself last.
-func (r *Registry) Registering(q store.Querier, session int64, name string) (finding.Command, error) {
-	a, found, err := ever(q, session, name)
-	command := finding.Command{"agent", "register", name}
-	if err != nil || !found {
-		return command, err
-	}
-	return a.describe(command, a.Labels), nil
-}
-
 // LabelCommand is the label in which `brokerctl agent run` keeps the words of its command, as a
 // JSON array.
 const LabelCommand = "command"
 
-// Starting returns the command that starts the program of an agent again; nil if the agent was not
+// Registering returns the call that registers an agent again, as it described itself last.
+func (r *Registry) Registering(q store.Querier, session int64, name string) (calls.Call, error) {
+	a, _, err := ever(q, session, name)
+	return a.registering().As(name), err
+}
+
+// Starting returns the call that registers an agent again, with the program that makes it; false if the agent was not
 // started by `brokerctl agent run`.
-func (r *Registry) Starting(q store.Querier, session int64, name string) (finding.Command, error) {
+func (r *Registry) Starting(q store.Querier, session int64, name string) (calls.Call, bool, error) {
 	a, found, err := ever(q, session, name)
-	if err != nil || !found {
-		return nil, err
-	}
 	var words []string
-	if json.Unmarshal([]byte(a.Labels[LabelCommand]), &words) != nil || len(words) == 0 {
-		return nil, nil
+	if err != nil || !found || json.Unmarshal([]byte(a.Labels[LabelCommand]), &words) != nil || len(words) == 0 {
+		return calls.Call{}, false, err
 	}
-	labels := maps.Clone(a.Labels)
-	delete(labels, LabelCommand)
-	command := a.describe(finding.Command{"--agent", name, "agent", "run"}, labels)
-	return append(append(command, "--"), words...), nil
+	delete(a.Labels, LabelCommand)
+	call := a.registering().As(name)
+	call.Program = words
+	return call, true, nil
 }
 
 // ever returns an agent that is or was registered.
@@ -80,26 +75,16 @@ func ever(q store.Querier, session int64, name string) (Agent, bool, error) {
 	return a, err == nil, err
 }
 
-// describe adds the options that describe the agent to a command.
-func (a *Agent) describe(command finding.Command, labels map[string]string) finding.Command {
-	add := func(option, value string) {
-		if value != "" {
-			command = append(command, "--"+option, value)
-		}
+// registering is the call that describes the agent as it is.
+func (a *Agent) registering() calls.Call {
+	r := &pb.RegisterAgentRequest{
+		Role: a.Role, Capabilities: a.Capabilities, Instance: a.Instance, Worktree: a.Worktree, Labels: a.Labels,
+		DisplayName: a.DisplayName, Description: a.Purpose,
 	}
-	add("display-name", a.DisplayName)
-	add("description", a.Purpose)
-	add("role", a.Role)
-	for _, c := range a.Capabilities {
-		add("capability", c)
+	if a.Lease > 0 {
+		r.Lease = durationpb.New(a.Lease)
 	}
-	add("instance", a.Instance)
-	add("worktree", a.Worktree)
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		add("label", key+"="+labels[key])
-	}
-	add("lease", finding.Exact(a.Lease))
-	return command
+	return calls.Do(r)
 }
 
 // Explain describes an agent, or the agents of a role, or for the whole session those that report trouble. Errors:
@@ -144,7 +129,7 @@ func explainTrouble(q store.Querier, about finding.Question) (found []finding.Fi
 			more++
 			continue
 		}
-		f := finding.Finding{Subject: "agent " + a.Name, Commands: []finding.Command{{"agent", "get", a.Name}}}
+		f := finding.Finding{Subject: "agent " + a.Name, Calls: []calls.Call{calls.Do(&pb.GetAgentRequest{Name: a.Name})}}
 		a.Status = Status(status)
 		a.troubled(&f)
 		found = append(found, f)
@@ -154,8 +139,8 @@ func explainTrouble(q store.Querier, about finding.Question) (found []finding.Fi
 	}
 	if more > 0 {
 		found = append(found, finding.Finding{Severity: finding.Warning, Subject: "agents", Since: about.Now,
-			Summary:  finding.Count(more, "more agent") + " reporting that they are degraded or have failed",
-			Commands: []finding.Command{{"agent", "list"}}})
+			Summary: finding.Count(more, "more agent") + " reporting that they are degraded or have failed",
+			Calls:   []calls.Call{calls.Do(&pb.ListAgentsRequest{})}})
 	}
 	return found, nil
 }
@@ -194,7 +179,7 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 			fmt.Sprintf("its lease lasts %s; it registered at %s", finding.Exact(a.Lease), about.When(a.RegisteredAt)),
 			fmt.Sprintf("its incarnation is %d: the number of its registrations and of its failures", a.Incarnation),
 		},
-		Commands: []finding.Command{{"agent", "get", a.Name}},
+		Calls: []calls.Call{calls.Do(&pb.GetAgentRequest{Name: a.Name})},
 	}
 	switch {
 	case a.Health == Late:
@@ -216,7 +201,7 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	}
 	if a.Attention != directory.AttentionOpen {
 		f.Reasons = append(f.Reasons, "its attention is "+a.Attention.String()+
-			": other mail waits until it asks for it, such as with brokerctl next")
+			": other mail waits until it asks for it")
 	}
 	says := "it reports the status " + a.Status.String() + because(a.Reason)
 	if !reported {
@@ -262,7 +247,7 @@ func (r *Registry) explainRole(q store.Querier, about finding.Question) (finding
 	}
 	return finding.Finding{
 		Severity: finding.Info, Subject: "role " + about.Name,
-		Summary:  finding.Count(len(names), "agent") + " with this role: " + finding.Names(names),
-		Commands: []finding.Command{{"agent", "list", "--role", about.Name}},
+		Summary: finding.Count(len(names), "agent") + " with this role: " + finding.Names(names),
+		Calls:   []calls.Call{calls.Do(&pb.ListAgentsRequest{Role: about.Name})},
 	}, nil
 }

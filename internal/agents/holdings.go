@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -44,10 +45,7 @@ func sizeOf(h *work.Holdings) int {
 		n += textSize(h.Tickets[i].Resources)
 	}
 	for i := range h.Work {
-		n += 128 + len(h.Work[i].Title)
-		for _, command := range h.Work[i].Commands {
-			n += textSize(command)
-		}
+		n += 128 + len(h.Work[i].Title) + calls.Size(h.Work[i].Calls)
 	}
 	for _, list := range [][]work.OpenQuestion{h.Asked, h.ToAnswer} {
 		for i := range list {

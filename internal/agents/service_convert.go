@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/work"
 )
@@ -124,20 +125,17 @@ func holdingsProto(session string, h *work.Holdings) *pb.Holdings {
 		})
 	}
 	for i := range h.Work {
-		out.Work = append(out.Work, itemProto(session, &h.Work[i]))
+		out.Work = append(out.Work, itemProto(&h.Work[i]))
 	}
 	return out
 }
 
-func itemProto(session string, it *work.Item) *pb.WorkItem {
-	out := &pb.WorkItem{
+func itemProto(it *work.Item) *pb.WorkItem {
+	return &pb.WorkItem{
 		Kind: it.Kind, Id: it.ID, Revision: it.Revision, Title: it.Title, State: it.State,
 		Relation: pb.WorkRelation(it.Relation), Other: it.Other, Due: stamp(it.Due),
+		Calls: calls.Protos(it.Calls),
 	}
-	for _, command := range it.Commands {
-		out.Commands = append(out.Commands, command.Line(session))
-	}
-	return out
 }
 
 func questionProtos(list []work.OpenQuestion) []*pb.OpenQuestion {

@@ -117,7 +117,7 @@ func TestRaise_NotifiesTheAwaitedAgentOnce(t *testing.T) {
 			}
 			m := out.Items[0].Message
 			if m.Type != "blocker_notification" || m.Subject != "a waits for you: no credentials" ||
-				!strings.Contains(m.Body, "brokerctl blocker ack "+x.Id+"\n") || !strings.Contains(m.Body, "brokerctl blocker resolve "+x.Id+" ") {
+				!strings.Contains(m.Body, "This is blocker "+x.Id+": acknowledge it") {
 				t.Errorf("b got %v", m)
 			}
 			if f := explain(b, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); strings.Contains(f.String(), "no agent was notified") {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -42,15 +43,15 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 	for _, b := range list {
 		item := s.Item(b, 0)
 		item.Other = b.Agent
-		resolve := finding.Command{"blocker", "resolve", b.Id}
+		resolve := calls.Do(&pb.ResolveBlockerRequest{Id: b.Id})
 		switch {
 		case slices.Contains(b.AcknowledgedBy, a.Name):
-			item.Relation, item.Commands = work.Holds, []finding.Command{resolve}
+			item.Relation, item.Calls = work.Holds, []calls.Call{resolve}
 		case b.Agent == a.Name:
 			item.Relation, item.Other = work.Opened, waitsFor(b)
-			item.Commands = []finding.Command{{"blocker", "get", b.Id, "--wait", "10m"}, resolve}
+			item.Calls = []calls.Call{calls.Do(&pb.GetBlockerRequest{Id: b.Id, Wait: finding.Patience()}), resolve}
 		case b.State == open && asks(b, a):
-			item.Relation, item.Commands = work.Owes, []finding.Command{{"blocker", "ack", b.Id}, resolve}
+			item.Relation, item.Calls = work.Owes, []calls.Call{calls.Do(&pb.AcknowledgeBlockerRequest{Id: b.Id}), resolve}
 		default:
 			continue
 		}
@@ -133,7 +134,7 @@ type explainer struct {
 func (e explainer) finding(x *pb.Blocker) (finding.Finding, error) {
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "blocker " + x.Id, Since: x.RaisedAt.AsTime(),
-		Commands: []finding.Command{{"blocker", "resolve", x.Id}, {"blocker", "get", x.Id}},
+		Calls: []calls.Call{calls.Do(&pb.ResolveBlockerRequest{Id: x.Id}), calls.Do(&pb.GetBlockerRequest{Id: x.Id})},
 	}
 	lasted := timeBlocked(x, e.about.Now)
 	switch x.State {
@@ -143,7 +144,7 @@ func (e explainer) finding(x *pb.Blocker) (finding.Finding, error) {
 			f.Severity = finding.Warning
 		}
 		if !e.about.Mine(x.Agent) || e.about.Asker == "" {
-			f.Commands = append([]finding.Command{{"blocker", "ack", x.Id}}, f.Commands...)
+			f.Calls = append([]calls.Call{calls.Do(&pb.AcknowledgeBlockerRequest{Id: x.Id})}, f.Calls...)
 		}
 	case acknowledged:
 		f.Summary = waitsFor(x) + " works on the blocker of " + x.Agent + ": " + headline(x)
@@ -155,7 +156,7 @@ func (e explainer) finding(x *pb.Blocker) (finding.Finding, error) {
 		if x.Resolution != "" {
 			f.Reasons = []string{work.Clip(x.Resolution, 200)}
 		}
-		f.Commands = f.Commands[1:]
+		f.Calls = f.Calls[1:]
 		return f, nil
 	}
 	reason, stuck, err := e.awaiting(x)

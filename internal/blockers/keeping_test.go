@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 func TestItems_ShowEachSideWhatItCanDo(t *testing.T) {
@@ -16,18 +18,18 @@ func TestItems_ShowEachSideWhatItCanDo(t *testing.T) {
 	w := apptest.Start(t, apptest.WithFakeClock())
 	lead, a, idle := w.Agent("boss", "lead"), w.Agent("a", "builder"), w.Agent("idle", "scribe")
 	x := raise(a, &pb.RaiseBlockerRequest{})
-	want := func(who *apptest.Actor, relation pb.WorkRelation, command string) {
+	want := func(who *apptest.Actor, relation pb.WorkRelation, call string) {
 		t.Helper()
 		out := apptest.Must(t, who.GetAgent, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 		items := out.GetHoldings().GetWork()
-		if len(items) != 1 || items[0].Id != x.Id || items[0].Relation != relation || !strings.Contains(items[0].Commands[0], command) {
+		if len(items) != 1 || items[0].Id != x.Id || items[0].Relation != relation || testkit.Call(items[0].Calls[0]) != call {
 			t.Errorf("%s has the items %v", who.Name, items)
 		}
 	}
-	want(lead, pb.WorkRelation_WORK_RELATION_OWES, "blocker ack "+x.Id)
-	want(a, pb.WorkRelation_WORK_RELATION_OPENED, "blocker get "+x.Id)
+	want(lead, pb.WorkRelation_WORK_RELATION_OWES, `AcknowledgeBlocker {"id":"`+x.Id+`"}`)
+	want(a, pb.WorkRelation_WORK_RELATION_OPENED, `GetBlocker {"id":"`+x.Id+`","wait":"600s"}`)
 	ack(lead, x.Id)
-	want(lead, pb.WorkRelation_WORK_RELATION_HOLDS, "blocker resolve "+x.Id)
+	want(lead, pb.WorkRelation_WORK_RELATION_HOLDS, `ResolveBlocker {"id":"`+x.Id+`"}`)
 	out := apptest.Must(t, idle.GetAgent, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 	if n := len(out.GetHoldings().GetWork()); n != 0 {
 		t.Errorf("an agent that has nothing to do with it has %d items", n)
@@ -72,9 +74,10 @@ func TestExplain_WarnsOfABlockerThatHasEscalated(t *testing.T) {
 		if f.GetSeverity() != pb.FindingSeverity_FINDING_SEVERITY_WARNING || strings.Contains(says, "exhausted") != (n == 10) || strings.Contains(says, "no recipient") {
 			t.Errorf("after %d escalations, explain says %v", n, f)
 		}
-		if len(f.GetCommands()) < 2 || !strings.HasSuffix(f.Commands[0], "blocker ack "+x.Id) ||
-			!strings.HasSuffix(f.Commands[1], "blocker resolve "+x.Id) {
-			t.Errorf("explain suggests %v", f.GetCommands())
+		if d := cmp.Diff([]string{
+			`AcknowledgeBlocker {"id":"` + x.Id + `"}`, `ResolveBlocker {"id":"` + x.Id + `"}`, `GetBlocker {"id":"` + x.Id + `"}`,
+		}, testkit.Calls(f.GetCalls())); d != "" {
+			t.Errorf("calls, wanted (-) and got (+): %s", d)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // warnings subscribes to a channel, and returns the warnings in one text.
@@ -86,7 +87,8 @@ func TestExplainChannel_NamesSubscribersTheLastMessageAndWhatWaits(t *testing.T)
 	f = o.explainsChannel("news")
 	wantList(t, "reasons", f.Reasons, "the last message, "+itoa(last.Revision)+" of type message from lead, came at "+
 		w.Clock.Now().Add(-2*time.Minute).UTC().Format("15:04:05")+" UTC (2m ago)", "3 deliveries of its newest messages wait")
-	wantList(t, "commands", f.Commands, "brokerctl message list --channel news --box all --newest")
+	wantList(t, "calls", testkit.Calls(f.Calls),
+		`ListMessages {"box":"MESSAGE_BOX_ALL","filter":{"channels":["news"]},"newest_first":true}`)
 	_, err := o.explainChannel("newss")
 	if status.Code(err) != codes.NotFound || client.Reason(err) != "CHANNEL_NOT_FOUND" || !strings.HasSuffix(status.Convert(err).Message(), "; did you mean news?") {
 		t.Error(err)

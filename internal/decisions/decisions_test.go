@@ -91,7 +91,7 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 			if row.verdict == "defer" {
 				says += "; until " + ruling.GetUntil().AsTime().Format(time.RFC3339)
 			}
-			if says += "; feedback: brokerctl decision get " + d.GetId(); !strings.HasSuffix(notice.GetSubject(), says) {
+			if says += "; its feedback is in decision " + d.GetId(); !strings.HasSuffix(notice.GetSubject(), says) {
 				t.Errorf("the notice %q does not end with %q", notice.GetSubject(), says)
 			}
 			whole := get(lead, d.GetId())

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 func deregister(a *apptest.Actor) {
@@ -111,17 +112,17 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 		id       string
 		relation pb.WorkRelation
 		other    string
-		command  string
+		call     string
 	}{
-		{critic, work.GetId(), pb.WorkRelation_WORK_RELATION_OWES, "lead-1", "brokerctl review approve " + work.GetId()},
-		{critic, stop.GetId(), pb.WorkRelation_WORK_RELATION_OWES, "lead-1", "brokerctl decision accept " + stop.GetId()},
-		{critic, vote.GetId(), pb.WorkRelation_WORK_RELATION_OPENED, "lead-1", "brokerctl decision get " + vote.GetId() + " --wait 90s"},
-		{lead, work.GetId(), pb.WorkRelation_WORK_RELATION_OPENED, "role:critic", "brokerctl review get " + work.GetId() + " --wait 90s"},
-		{lead, vote.GetId(), pb.WorkRelation_WORK_RELATION_OWES, "critic-1", "brokerctl decision decide " + vote.GetId() + " yes"},
+		{critic, work.GetId(), pb.WorkRelation_WORK_RELATION_OWES, "lead-1", `Decide {"id":"` + work.GetId() + `","verdict":"approve"}`},
+		{critic, stop.GetId(), pb.WorkRelation_WORK_RELATION_OWES, "lead-1", `Decide {"id":"` + stop.GetId() + `","verdict":"accept"}`},
+		{critic, vote.GetId(), pb.WorkRelation_WORK_RELATION_OPENED, "lead-1", `GetDecision {"id":"` + vote.GetId() + `","wait":"600s"}`},
+		{lead, work.GetId(), pb.WorkRelation_WORK_RELATION_OPENED, "role:critic", `GetDecision {"id":"` + work.GetId() + `","wait":"600s"}`},
+		{lead, vote.GetId(), pb.WorkRelation_WORK_RELATION_OWES, "critic-1", `Decide {"id":"` + vote.GetId() + `","verdict":"yes"}`},
 	} {
 		item := items(row.who)[row.id]
 		if item.GetKind() != "decision" || item.GetRelation() != row.relation || item.GetOther() != row.other || item.GetState() != "open" ||
-			len(item.GetCommands()) == 0 || item.GetCommands()[0] != row.command {
+			len(item.GetCalls()) == 0 || testkit.Call(item.GetCalls()[0]) != row.call {
 			t.Errorf("%s of %s: %v, want %v", row.id, row.who.Name, item, row)
 		}
 	}
@@ -130,7 +131,7 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 	}
 	decide(critic, work.GetId(), "revise")
 	if item := items(lead)[work.GetId()]; item.GetRelation() != pb.WorkRelation_WORK_RELATION_OWES || item.GetState() != "revising" || item.GetDue() != nil ||
-		item.GetCommands()[0] != "brokerctl decision resubmit "+work.GetId()+" --body -" {
+		testkit.Call(item.GetCalls()[0]) != `ResubmitDecision {"id":"`+work.GetId()+`"} content.body` {
 		t.Errorf("to resubmit: %v", item)
 	}
 	if _, still := items(critic)[work.GetId()]; still {
@@ -148,8 +149,8 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 		Kind: pb.DecisionKind_DECISION_KIND_PLAN, To: toAgent("critic-1"), Scope: "the schema",
 	})
 	decide(critic, plan.GetId(), "revise")
-	if item := items(lead)[plan.GetId()]; item.GetCommands()[0] != "brokerctl plan submit 'the schema' --body -" {
-		t.Errorf("to submit again: %v", item)
+	if item := items(lead)[plan.GetId()]; testkit.Call(item.GetCalls()[0]) != `ResubmitDecision {"id":"`+plan.GetId()+`"} content.body` {
+		t.Errorf("to resubmit the plan: %v", item)
 	}
 }
 
@@ -159,13 +160,13 @@ func TestExplain_NamesTheAgentThatADecisionWaitsFor(t *testing.T) {
 	builder := w.Agent("builder-1", "builder")
 	critic := w.Agent("critic-1", "critic")
 	d := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Title: "Login"})
-	for command, by := range map[string]*apptest.Actor{
-		"brokerctl explain agent critic-1": w.Root(), "brokerctl review approve " + d.GetId(): critic,
+	for call, by := range map[string]*apptest.Actor{
+		`Explain {"agent":"critic-1"}`: w.Root(), `Decide {"id":"` + d.GetId() + `","verdict":"approve"}`: critic,
 	} {
 		out := apptest.Must(t, by.Explain, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Decision{Decision: d.GetId()}})
 		if text := out.String(); len(out.GetFindings()) != 1 || !strings.Contains(text, "waits for the verdict of critic-1") ||
-			out.GetFindings()[0].GetCommands()[0] != command {
-			t.Errorf("explanation, want the command %s: %s", command, text)
+			testkit.Call(out.GetFindings()[0].GetCalls()[0]) != call {
+			t.Errorf("explanation, want the call %s: %s", call, text)
 		}
 	}
 }

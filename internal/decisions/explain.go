@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -33,13 +34,13 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 		item.Due = work.Time(d.Deadline)
 		switch {
 		case mayDecide(d, a, in):
-			item.Relation, item.Other, item.Commands = work.Owes, d.Opener, verdictCommands(d)
+			item.Relation, item.Other, item.Calls = work.Owes, d.Opener, verdictCalls(d)
 		case owedBy(d, a, in):
 			item.Relation, item.Other, item.Due = work.Owes, addressee(d), time.Time{}
-			item.Commands = []finding.Command{nextRoundCommand(d), command(d, "get"), {"decision", "cancel", d.Id}}
+			item.Calls = []calls.Call{resubmitting(d), get(d), cancelling(d)}
 		case d.Opener == a.Name:
 			item.Relation, item.Other = work.Opened, decider(d)
-			item.Commands = []finding.Command{append(command(d, "get"), "--wait", "90s"), {"decision", "cancel", d.Id}}
+			item.Calls = []calls.Call{calls.Do(&pb.GetDecisionRequest{Id: d.Id, Wait: finding.Patience()}), cancelling(d)}
 		default:
 			continue
 		}
@@ -78,44 +79,27 @@ func decider(d *pb.Decision) string {
 	return addressee(d)
 }
 
-// command returns a command about the decision: reviews and plans have their own groups.
-func command(d *pb.Decision, verb string) finding.Command {
-	group := "decision"
-	if d.Kind == review || d.Kind == plan {
-		group = work.Word(d.Kind)
-	}
-	return finding.Command{group, verb, d.Id}
+func get(d *pb.Decision) calls.Call { return calls.Do(&pb.GetDecisionRequest{Id: d.Id}) }
+
+func cancelling(d *pb.Decision) calls.Call {
+	return calls.Do(&pb.CancelDecisionRequest{Id: d.Id})
 }
 
-// resubmitCommand opens the next round. The opener adds the revised content.
-func resubmitCommand(d *pb.Decision) finding.Command {
-	return finding.Command{"decision", "resubmit", d.Id, "--body", "-"}
+// resubmitting opens the next round. The opener adds the revised content.
+func resubmitting(d *pb.Decision) calls.Call {
+	return calls.Do(&pb.ResubmitDecisionRequest{Id: d.Id}, "content.body")
 }
 
-// nextRoundCommand is resubmitCommand for the opener, with the scope of a review or plan that has one.
-func nextRoundCommand(d *pb.Decision) finding.Command {
-	if d.Scope != "" && (d.Kind == review || d.Kind == plan) {
-		return finding.Command{work.Word(d.Kind), "submit", d.Scope, "--body", "-"}
-	}
-	return resubmitCommand(d)
-}
-
-// verdictCommands returns the commands that answer the decision.
-func verdictCommands(d *pb.Decision) (list []finding.Command) {
+// verdictCalls returns the calls that answer the decision.
+func verdictCalls(d *pb.Decision) (list []calls.Call) {
 	for _, verdict := range d.Verdicts {
-		command := command(d, verdict)
-		if d.Kind == custom {
-			command = finding.Command{"decision", "decide", d.Id, verdict}
-		}
+		call := calls.Do(&pb.DecideRequest{Id: d.Id, Verdict: verdict})
 		if verdict == deferring {
-			if d.Kind == custom {
-				command = append(command, "--for")
-			}
-			command = append(command, "30m")
+			call.Missing = []string{"until"}
 		}
-		list = append(list, command)
+		list = append(list, call)
 	}
-	return append(list, command(d, "get"))
+	return append(list, get(d))
 }
 
 // Explain says what one decision waits for. Without a subject, it finds decisions that an agent or an
@@ -158,7 +142,7 @@ func (e explainer) finding(d *pb.Decision) (finding.Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Commands = explainCommands(d, e.about, session)
+	f.Calls = explainCalls(d, e.about, session)
 	switch d.State {
 	case open:
 		f.Summary = what + ", waits for the verdict of " + addressee(d)
@@ -187,22 +171,22 @@ func (e explainer) finding(d *pb.Decision) (finding.Finding, error) {
 	return f, err
 }
 
-// explainCommands returns the commands that the caller may run: those that settle the decision first.
-func explainCommands(d *pb.Decision, about *finding.Question, s directory.Session) (list []finding.Command) {
+// explainCalls returns the calls that the caller may make: those that settle the decision first.
+func explainCalls(d *pb.Decision, about *finding.Question, s directory.Session) (list []calls.Call) {
 	asker := directory.Agent{Name: cmp.Or(about.Asker, work.Broker.Name), Role: about.AskerRole}
 	switch {
 	case mayDecide(d, asker, s):
-		return verdictCommands(d)
+		return verdictCalls(d)
 	case d.State == revising && d.Opener == about.Asker:
-		list = append(list, resubmitCommand(d))
+		list = append(list, resubmitting(d))
 	case d.State == revising:
-		list = append(list, finding.Command{"explain", "agent", d.Opener})
+		list = append(list, finding.Explain(finding.Agent, d.Opener))
 	case d.State == open && d.Agent != "":
-		list = append(list, finding.Command{"explain", "agent", d.Agent})
+		list = append(list, finding.Explain(finding.Agent, d.Agent))
 	}
-	list = append(list, command(d, "get"))
+	list = append(list, get(d))
 	if (waits(d) || d.State == revising) && about.Mine(d.Opener) {
-		list = append(list, finding.Command{"decision", "cancel", d.Id})
+		list = append(list, cancelling(d))
 	}
 	return list
 }

@@ -164,7 +164,7 @@ func (s *Service) announce(t *work.Tx, d *pb.Decision, v *pb.Verdict) error {
 		says += "; until " + v.Until.AsTime().Format(time.RFC3339)
 	}
 	if len(v.Feedback) > 0 {
-		says += "; feedback: brokerctl decision get " + d.Id
+		says += "; its feedback is in decision " + d.Id
 	}
 	return s.notify(t, d, work.Notice{Agent: d.Opener, Type: kind, Subject: says}, a)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
@@ -34,7 +36,7 @@ func (e *explanation) agent() {
 	}
 	if waiting > 0 {
 		e.line(&f, ref, id)
-		f.Commands = append(f.Commands, finding.Command{"--agent", t.Name, "inbox"})
+		f.Calls = append(f.Calls, inbox().As(t.Name))
 	}
 	e.add(f)
 	e.claims(t.Name, id)
@@ -127,7 +129,7 @@ func (e *explanation) line(f *finding.Finding, ref mail.MailboxRef, id int64) {
 	waits := e.about.Now.Sub(f.Since)
 	switch {
 	case ref == mail.OperatorMailbox:
-		f.Commands = append(f.Commands, p.commands...)
+		f.Calls = append(f.Calls, p.calls...)
 		if !read && waits >= slowMail {
 			f.Severity = finding.Warning
 			f.Summary += ", the first for " + longer(waits, slowMail) + ", and no operator has read it"
@@ -158,17 +160,17 @@ func (e *explanation) line(f *finding.Finding, ref mail.MailboxRef, id int64) {
 		}
 		f.Severity = finding.Warning
 		f.Summary += fmt.Sprintf(", the first for %s, although %s could take it", longer(waits, slowMail), could)
-		p.commands = append(p.commands, finding.Command{"agent", "nudge", ref.String()})
+		p.calls = append(p.calls, nudge(ref, ""))
 		e.slow[id] = true
 		f.Reasons = e.owed(f.Reasons, "", id)
 	}
 	f.Reasons = append(f.Reasons, fmt.Sprintf("message %d waits since %s", first, e.about.When(f.Since)))
 	f.Reasons = append(f.Reasons, p.reasons...)
-	f.Commands = append(f.Commands, p.commands...)
+	f.Calls = append(f.Calls, p.calls...)
 	if p.says != "" && len(p.takers) == 0 && e.about.Mine(sender) {
-		f.Commands = append(f.Commands, finding.Command{"message", "cancel", revision(first)})
+		f.Calls = append(f.Calls, calls.Do(&pb.CancelMessageRequest{Id: revision(first)}))
 	}
-	f.Commands = append(f.Commands, finding.Command{"explain", "message", revision(first)})
+	f.Calls = append(f.Calls, finding.Explain(finding.Message, revision(first)))
 }
 
 // claims describes the claims of an agent.
@@ -197,12 +199,12 @@ func (e *explanation) claims(agent string, mailbox int64) {
 	}
 	for _, c := range claims {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("message %d since %s", c.message, e.about.When(c.at)))
-		if e.about.Now.Sub(c.at) >= longClaim || f.Severity == finding.Warning && len(f.Commands) == 0 {
-			release := finding.Command{"--agent", agent, "release", msgid.ClaimID(c.message, c.number)}
-			f.Commands = append(f.Commands, release)
+		if e.about.Now.Sub(c.at) >= longClaim || f.Severity == finding.Warning && len(f.Calls) == 0 {
+			release := calls.Do(&pb.ReleaseClaimsRequest{Ids: []string{msgid.ClaimID(c.message, c.number)}}).As(agent)
+			f.Calls = append(f.Calls, release)
 		}
 	}
-	f.Commands = append(f.Commands, finding.Command{"explain", "message", revision(claims[0].message)})
+	f.Calls = append(f.Calls, finding.Explain(finding.Message, revision(claims[0].message)))
 	e.add(f)
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
@@ -31,7 +33,7 @@ func (e *explanation) channel() {
 		if ofEvents && eventType != "*" {
 			f.Summary += " or to event/*"
 		}
-		f.Commands = []finding.Command{{"channel", "list"}}
+		f.Calls = []calls.Call{calls.Do(&pb.ListChannelsRequest{})}
 	}
 	if hint := mail.MeantEvent(msgtype.NewSet(nil), eventType); ofEvents && hint != "" {
 		f.Reasons = append(f.Reasons, hint)
@@ -90,7 +92,9 @@ func (e *explanation) traffic(f *finding.Finding, name string) {
 		fmt.Sprintf("the last message, %d of type %s from %s, came at %s", last, kind, sender, e.about.When(at)),
 		revision(waits)+
 			verb(int(waits), " delivery of its newest messages waits", " deliveries of its newest messages wait"))
-	f.Commands = append(f.Commands, finding.Command{"message", "list", "--channel", name, "--box", "all", "--newest"})
+	f.Calls = append(f.Calls, calls.Do(&pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{Channels: []string{name}}, NewestFirst: true,
+	}))
 }
 
 func verb(n int, one, more string) string {

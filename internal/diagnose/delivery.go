@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
@@ -32,7 +34,7 @@ type delivery struct {
 	sender      string
 }
 
-// id is how commands name the message.
+// id is how calls name the message.
 func (d *delivery) id() string { return revision(d.message) }
 
 // deliveries returns the deliveries of a message, the worst first; only the one in a mailbox unless
@@ -53,7 +55,7 @@ type deliveryExplainer struct {
 // explain explains one delivery.
 func (e *deliveryExplainer) explain(d *delivery) finding.Finding {
 	f := finding.Finding{Severity: finding.Info, Since: d.finishedAt,
-		Commands: []finding.Command{{"message", "get", d.id()}}}
+		Calls: []calls.Call{calls.Do(&pb.GetMessageRequest{Id: d.id()})}}
 	switch d.state {
 	case mail.Pending:
 		return e.pending(d)
@@ -88,7 +90,7 @@ func from(d *delivery) string {
 // pending explains a delivery that the broker could deliver.
 func (e *deliveryExplainer) pending(d *delivery) finding.Finding {
 	p := e.prospect(d.ref, d.mailbox, d.sender, d.rank < mail.DirectiveRank)
-	f := finding.Finding{Severity: p.severity, Since: d.sentAt, Reasons: p.reasons, Commands: p.commands}
+	f := finding.Finding{Severity: p.severity, Since: d.sentAt, Reasons: p.reasons, Calls: p.calls}
 	var ahead int64
 	e.read(row{&ahead}, countAhead, d.mailbox, d.rank, d.message, mostBefore)
 	f.Summary = "it waits in " + d.ref.String()
@@ -113,15 +115,15 @@ func (e *deliveryExplainer) pending(d *delivery) finding.Finding {
 	if p.severity == finding.Info && waits >= slowMail && d.readAt.IsZero() {
 		f.Severity = finding.Warning
 		f.Summary += ", for " + longer(waits, slowMail)
-		f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.ref.String()})
+		f.Calls = append(f.Calls, nudge(d.ref, ""))
 	}
-	for i, command := range f.Commands { // only this message
-		if command[0] == "admin" {
-			f.Commands[i] = append(slices.Clone(command), "--id", d.id())
+	for _, call := range f.Calls {
+		if move, ok := call.Request.(*pb.MoveMessagesRequest); ok { // only this message
+			move.Ids = append(move.Ids, d.id())
 		}
 	}
 	if e.about.Mine(d.sender) {
-		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
+		f.Calls = append(f.Calls, calls.Do(&pb.CancelMessageRequest{Id: d.id()}))
 	}
 	return f
 }
@@ -170,16 +172,16 @@ func (e *deliveryExplainer) blocked(d *delivery) finding.Finding {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("%s with this key come before it", finding.Count(before, "message")))
 	}
 	f.Reasons = append(append(f.Reasons, fmt.Sprintf("message %d: %s", head, of.Summary)), of.Reasons...)
-	f.Commands = of.Commands
+	f.Calls = of.Calls
 	return f
 }
 
 // delayed explains a delivery that is not due yet.
 func (e *deliveryExplainer) delayed(d *delivery) finding.Finding {
 	f := finding.Finding{Severity: finding.Info, Since: d.sentAt,
-		Commands: []finding.Command{{"message", "get", d.id()}}}
+		Calls: []calls.Call{calls.Do(&pb.GetMessageRequest{Id: d.id()})}}
 	if e.about.Mine(d.sender) {
-		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
+		f.Calls = append(f.Calls, calls.Do(&pb.CancelMessageRequest{Id: d.id()}))
 	}
 	if d.attempts == 0 {
 		f.Summary = fmt.Sprintf("its sender delayed it: the broker delivers it in %s from %s on", d.ref,
@@ -230,32 +232,32 @@ func (e *deliveryExplainer) claimed(d *delivery) finding.Finding {
 	}
 	if g := e.gates[d.holder]; !g.haltedAt.IsZero() {
 		f.Reasons = append(f.Reasons, d.holder+" is halted since "+e.about.When(g.haltedAt))
-		f.Commands = append(f.Commands, finding.Command{"agent", "resume", d.holder})
+		f.Calls = append(f.Calls, finding.Direct("resume", agent(d.holder), ""))
 	}
-	release := finding.Command{"--agent", d.holder, "release", msgid.ClaimID(d.message, d.claims)}
-	ask := finding.Command{"explain", "agent", d.holder}
+	release := calls.Do(&pb.ReleaseClaimsRequest{Ids: []string{msgid.ClaimID(d.message, d.claims)}}).As(d.holder)
+	ask := finding.Explain(finding.Agent, d.holder)
 	if f.Severity == finding.Info {
-		f.Commands = append(f.Commands, ask, release)
+		f.Calls = append(f.Calls, ask, release)
 	} else {
-		f.Commands = append(f.Commands, release, ask)
+		f.Calls = append(f.Calls, release, ask)
 	}
 	return f
 }
 
 // dead explains a dead letter.
 func (e *deliveryExplainer) dead(d *delivery) finding.Finding {
-	remove := finding.Command{"dlq", "delete", d.id(), "--mailbox", d.ref.String()}
+	remove := calls.Do(&pb.PurgeDeadLettersRequest{Ids: []string{d.id()}, Mailbox: d.ref.String()})
 	f := finding.Finding{Severity: finding.Error, Since: d.finishedAt,
 		Summary: fmt.Sprintf("it is a dead letter in %s after %s", d.ref, finding.Count(d.attempts, "attempt")),
 		Reasons: []string{e.lastFailure(d)}}
 	if d.ref.Kind == mail.AgentMailbox {
 		if _, registered := e.taker(d.ref.Name); !registered {
 			f.Reasons = append(f.Reasons,
-				"no agent "+d.ref.Name+" is registered; dlq redrive helps only once it has registered again")
-			f.Commands = []finding.Command{remove}
+				"no agent "+d.ref.Name+" is registered; redriving it helps only once it has registered again")
+			f.Calls = []calls.Call{remove}
 			return f
 		}
 	}
-	f.Commands = []finding.Command{{"dlq", "redrive", d.id(), "--mailbox", d.ref.String()}, remove}
+	f.Calls = []calls.Call{calls.Do(&pb.RedriveDeadLettersRequest{Ids: []string{d.id()}, Mailbox: d.ref.String()}), remove}
 	return f
 }

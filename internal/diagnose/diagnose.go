@@ -5,7 +5,9 @@ import (
 	"strconv"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
@@ -42,11 +44,11 @@ const (
 type Crew interface {
 	// Members returns the registered agents of a session, by name.
 	Members(q store.Querier, session int64) ([]directory.Member, error)
-	// Registering returns the command that registers an agent again, as it described itself last.
-	Registering(q store.Querier, session int64, agent string) (finding.Command, error)
-	// Starting returns the command that starts the program of an agent again; nil if the broker
-	// does not know it.
-	Starting(q store.Querier, session int64, agent string) (finding.Command, error)
+	// Registering returns the call that registers an agent again, as it described itself last.
+	Registering(q store.Querier, session int64, agent string) (calls.Call, error)
+	// Starting returns the call that registers an agent again, with the program that makes it; false if the broker does not
+	// know the program.
+	Starting(q store.Querier, session int64, agent string) (calls.Call, bool, error)
 }
 
 // An Examiner explains why messages are stuck, and counts the messages in mailboxes. It changes nothing. Its
@@ -135,7 +137,7 @@ func mailboxOf(agent string) mail.MailboxRef {
 	return mail.AgentRef(agent)
 }
 
-// revision is how texts and commands name a message.
+// revision is how texts and calls name a message.
 func revision(n int64) string { return strconv.FormatInt(n, 10) }
 
 // longer says how long a fact has lasted, and from when on that is a warning.
@@ -155,4 +157,23 @@ func upTo(n int64) string {
 		return fmt.Sprintf("%d or more", mail.MostCounted)
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+func agent(name string) *pb.Target { return &pb.Target{To: &pb.Target_Agent{Agent: name}} }
+
+// nudge is the call that asks who takes from a mailbox to look into it.
+func nudge(box mail.MailboxRef, subject string) calls.Call {
+	to := agent(box.Name)
+	switch box.Kind {
+	case mail.RoleMailbox:
+		to = &pb.Target{To: &pb.Target_Role{Role: box.Name}}
+	case mail.ChannelMailbox:
+		to = &pb.Target{To: &pb.Target_Channel{Channel: box.Name}}
+	}
+	return finding.Direct("nudge", to, subject)
+}
+
+// inbox is the call that lists the mailbox of the caller: of an operator, the operators'.
+func inbox() calls.Call {
+	return calls.Do(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
 }

@@ -2,9 +2,10 @@ package diagnose
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
@@ -33,7 +34,7 @@ func (e *explanation) message() {
 			says = "it had no recipients when it was sent"
 		}
 		e.add(finding.Finding{Severity: finding.Info, Subject: subject, Summary: says, Since: m.CreatedAt,
-			Commands: []finding.Command{{"message", "report", revision(m.Revision)}}})
+			Calls: []calls.Call{calls.Do(&pb.GetMessageRequest{Id: revision(m.Revision)})}})
 	}
 	e.answer(&m, all)
 }
@@ -49,7 +50,7 @@ func (e *explanation) answer(m *mail.Message, all []delivery) {
 	switch {
 	case reply != 0:
 		f.Summary = "it was answered by message " + revision(reply)
-		f.Commands = []finding.Command{{"message", "get", revision(reply)}}
+		f.Calls = []calls.Call{calls.Do(&pb.GetMessageRequest{Id: revision(reply)})}
 	case settled != 0:
 		f.Summary = "its sender expects no answer any more: its thread was resolved, or it was cancelled"
 	case deadline.After(e.about.Now):
@@ -78,7 +79,7 @@ func (e *explanation) overdue(m *mail.Message, deadline time.Time, all []deliver
 		case d.state == mail.Acked:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s acknowledged it at %s without an answer", d.holder,
 				e.about.When(d.finishedAt)))
-			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
+			f.Calls = append(f.Calls, nudge(mailboxOf(d.holder), "answer message "+id))
 		case d.state == mail.Claimed:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds it as claim %s since %s", d.holder,
 				msgid.ClaimID(d.message, d.claims), e.about.When(d.claimedAt)))
@@ -89,18 +90,17 @@ func (e *explanation) overdue(m *mail.Message, deadline time.Time, all []deliver
 		}
 	}
 	if owes {
-		f.Reasons = slices.Insert(f.Reasons, 0,
-			fmt.Sprintf("answer it with: brokerctl --agent %s reply %s TEXT", e.about.Asker, id))
-		f.Commands = append(f.Commands, finding.Command{"message", "get", id})
+		f.Calls = append(f.Calls, calls.Do(&pb.ReplyRequest{Id: id}, "message.body"),
+			calls.Do(&pb.GetMessageRequest{Id: id}))
 	}
 	if !finished && e.about.Mine(m.Sender) {
-		f.Commands = append(f.Commands, finding.Command{"message", "resend", id})
+		f.Calls = append(f.Calls, calls.Do(&pb.ResendMessageRequest{Id: id}))
 	}
 	if e.about.Kind != finding.Message {
-		f.Commands = append(f.Commands, finding.Command{"explain", "message", id})
+		f.Calls = append(f.Calls, finding.Explain(finding.Message, id))
 	}
 	if e.about.Mine(m.Sender) {
-		f.Commands = append(f.Commands, finding.Command{"thread", "resolve", m.ThreadID(), "no answer came"})
+		f.Calls = append(f.Calls, calls.Do(&pb.ResolveThreadRequest{ThreadId: m.ThreadID(), Outcome: "no answer came"}))
 	}
 	return f
 }

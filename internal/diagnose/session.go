@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
@@ -30,7 +33,7 @@ func (e *explanation) moreAgents() {
 	e.add(finding.Finding{Severity: finding.Warning, Subject: "agents", Since: e.about.Now,
 		Summary: finding.Count(e.more, "more agent") +
 			" without work: failed, stopped, halted, or with an open circuit breaker",
-		Commands: []finding.Command{{"agent", "list"}}})
+		Calls: []calls.Call{calls.Do(&pb.ListAgentsRequest{})}})
 }
 
 // askedOperators finds the questions that wait for the answer of an operator. Those that are overdue are
@@ -43,7 +46,7 @@ func (e *explanation) askedOperators() {
 	asked, err := mail.Owed(e.q, e.about.Session, mail.OperatorMailbox.Name, id, mostQuestions, e.about.Now)
 	e.fail(err)
 	f := finding.Finding{Severity: finding.Warning, Subject: "operators",
-		Commands: []finding.Command{{"inbox", "--operator"}}}
+		Calls: []calls.Call{inbox()}}
 	for i := range asked {
 		q := &asked[i]
 		if q.Overdue {
@@ -88,8 +91,8 @@ func (e *explanation) mailboxes() {
 	}
 	if more > 0 {
 		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailboxes", Since: e.about.Now,
-			Summary:  finding.Count(more, "more mailbox") + " full, or with messages that no agent takes",
-			Commands: []finding.Command{{"status", "-o", "json"}}})
+			Summary: finding.Count(more, "more mailbox") + " full, or with messages that no agent takes",
+			Calls:   []calls.Call{calls.Do(&pb.GetStatusRequest{})}})
 	}
 }
 
@@ -105,8 +108,8 @@ func (e *explanation) mailbox(c countedBox, limit int64) finding.Finding {
 			f.Severity = finding.Error
 			f.Reasons = append(f.Reasons, "it is full: the broker refuses further messages to it")
 		}
-		double := strconv.FormatInt(2*limit, 10)
-		f.Commands = append(f.Commands, finding.Command{"session", "configure", "--mailbox-limit", double})
+		f.Calls = append(f.Calls, calls.Do(&pb.ConfigureSessionRequest{
+			Settings: &pb.SessionSettings{MailboxLimit: proto.Int64(2 * limit)}}))
 	}
 	full := f.Severity
 	e.line(&f, c.Ref, c.ID)
@@ -131,13 +134,13 @@ func (e *explanation) blame(name string) {
 	if len(f.Reasons) > 0 {
 		f.Severity = finding.Error
 	}
-	f.Commands = e.freeing(t)
+	f.Calls = e.freeing(t)
 	switch t.ability(false, e.about.Now) {
 	case failed:
 		f.Severity, f.Since = finding.Error, t.FailedAt
 		f.Summary = "it has failed: its lease ended at " + e.about.When(t.FailedAt)
 		f.Reasons = append(f.Reasons, "its last call was at "+e.about.When(t.LastSeen)+"; its next call revives it")
-		if f.Commands[0][0] != "--agent" {
+		if f.Calls[0].Program == nil {
 			f.Reasons = append(f.Reasons,
 				"the broker does not know how its program was started: start it again, or give its messages to others")
 		}
@@ -145,8 +148,8 @@ func (e *explanation) blame(name string) {
 		f.Severity, f.Since = finding.Warning, t.StoppedAt
 		f.Summary = "it has stopped: its program ended at " + e.about.When(t.StoppedAt)
 		f.Reasons = append(f.Reasons, "start its program again, or give its messages to others")
-		if len(f.Commands) == 0 {
-			f.Commands = []finding.Command{{"agent", "get", name}}
+		if len(f.Calls) == 0 {
+			f.Calls = []calls.Call{calls.Do(&pb.GetAgentRequest{Name: name})}
 		}
 	case halted:
 		f.Since, f.Summary = t.haltedAt, "it is halted"
@@ -162,9 +165,9 @@ func (e *explanation) blame(name string) {
 		}
 		f.Reasons = append(f.Reasons, "registering "+name+" again closes the breaker at once; a program that runs as "+
 			name+" must then register as well")
-		command, err := e.crew.Registering(e.q, e.about.Session, name)
+		call, err := e.crew.Registering(e.q, e.about.Session, name)
 		e.fail(err)
-		f.Commands = []finding.Command{command}
+		f.Calls = []calls.Call{call}
 	}
 	e.add(f)
 }
@@ -208,8 +211,8 @@ func (e *explanation) orderings(box mail.Mailbox) {
 		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailbox " + box.Ref.String(), Since: h.since,
 			Summary: fmt.Sprintf("messages with the ordering key %q wait behind message %d%s", finding.Clip(h.key),
 				h.head, finding.After(longBlocked)),
-			Reasons:  append([]string{fmt.Sprintf("message %d: %s", h.head, of.Summary)}, of.Reasons...),
-			Commands: of.Commands})
+			Reasons: append([]string{fmt.Sprintf("message %d: %s", h.head, of.Summary)}, of.Reasons...),
+			Calls:   of.Calls})
 	}
 }
 
@@ -254,10 +257,16 @@ func (e *explanation) deadLetters(only any) {
 		}
 		of := e.dead(&found[0])
 		f.Reasons = append([]string{fmt.Sprintf("the newest is message %d", last)}, of.Reasons...)
-		for _, command := range of.Commands { // for the whole mailbox
-			f.Commands = append(f.Commands, finding.Command{"dlq", command[1], "--mailbox", name})
+		for _, call := range of.Calls { // for the whole mailbox
+			switch r := call.Request.(type) {
+			case *pb.RedriveDeadLettersRequest:
+				r.Ids = nil
+			case *pb.PurgeDeadLettersRequest:
+				r.Ids = nil
+			}
+			f.Calls = append(f.Calls, call)
 		}
-		f.Commands = append(f.Commands, finding.Command{"dlq", "list", "--mailbox", name})
+		f.Calls = append(f.Calls, calls.Do(&pb.ListDeadLettersRequest{Mailbox: name}))
 		e.add(f)
 	}
 }

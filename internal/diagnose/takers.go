@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
@@ -149,7 +151,7 @@ type prospect struct {
 	severity finding.Severity // Info: an agent can take from it
 	says     string           // why no agent can, such as: no agent has that role
 	reasons  []string
-	commands []finding.Command
+	calls    []calls.Call
 	takers   []*taker
 }
 
@@ -157,7 +159,7 @@ type prospect struct {
 func (r *roster) prospect(box mail.MailboxRef, mailbox int64, sender string, directive bool) prospect {
 	if box == mail.OperatorMailbox {
 		return prospect{severity: finding.Info, reasons: []string{"operators read this mailbox"},
-			commands: []finding.Command{{"inbox", "--operator"}}}
+			calls: []calls.Call{inbox()}}
 	}
 	takers := r.takers(box, mailbox, sender)
 	if len(takers) == 0 {
@@ -181,7 +183,7 @@ func (r *roster) prospect(box mail.MailboxRef, mailbox int64, sender string, dir
 			p.says = fmt.Sprintf("none of the %d agents that may take it gets work", len(takers))
 		}
 		for _, t := range takers[:min(len(takers), mostFreed)] {
-			p.commands = append(p.commands, r.freeing(t)...)
+			p.calls = append(p.calls, r.freeing(t)...)
 		}
 	}
 	for _, t := range takers[:min(len(takers), mostDescribed)] {
@@ -193,7 +195,7 @@ func (r *roster) prospect(box mail.MailboxRef, mailbox int64, sender string, dir
 	return p
 }
 
-// unserved describes a mailbox that no agent takes from. The commands redirect its mail to the
+// unserved describes a mailbox that no agent takes from. The calls redirect its mail to the
 // nearest name, if one is near.
 func (r *roster) unserved(box mail.MailboxRef, sender string) prospect {
 	p := prospect{severity: finding.Error}
@@ -242,35 +244,35 @@ func (r *roster) unserved(box mail.MailboxRef, sender string) prospect {
 	}
 	if nearest.Like(box.Name, near[0]) {
 		to := mail.MailboxRef{Kind: box.Kind, Name: near[0]}
-		p.commands = []finding.Command{{"admin", "move", box.String(), to.String()}}
+		p.calls = []calls.Call{calls.Do(&pb.MoveMessagesRequest{From: box.String(), To: to.String()})}
 	}
 	return p
 }
 
-// freeing returns the commands that make an agent take work again, or give its mail to others.
-func (r *roster) freeing(t *taker) (commands []finding.Command) {
+// freeing returns the calls that make an agent take work again, or give its mail to others.
+func (r *roster) freeing(t *taker) (free []calls.Call) {
 	switch t.ability(false, r.about.Now) {
 	case halted:
-		return []finding.Command{{"agent", "resume", t.Name}}
+		return []calls.Call{finding.Direct("resume", agent(t.Name), "")}
 	case failed, stopped:
 	default:
 		return nil
 	}
-	start, err := r.crew.Starting(r.q, r.about.Session, t.Name)
+	start, known, err := r.crew.Starting(r.q, r.about.Session, t.Name)
 	r.fail(err)
-	if start != nil {
-		commands = append(commands, start)
+	if known {
+		free = append(free, start)
 	}
 	_, waiting := r.waitingIn(mailboxOf(t.Name))
 	if waiting > 0 && t.Role != "" && slices.ContainsFunc(r.roles[t.Role], func(other *taker) bool {
 		return other.ability(false, r.about.Now) == able
 	}) {
-		commands = append(commands, finding.Command{"admin", "move", t.Name, "role:" + t.Role})
+		free = append(free, calls.Do(&pb.MoveMessagesRequest{From: t.Name, To: "role:" + t.Role}))
 	}
 	if t.Health == directory.Failed {
-		commands = append(commands, finding.Command{"agent", "deregister", t.Name})
+		free = append(free, calls.Do(&pb.DeregisterAgentRequest{}).As(t.Name))
 	}
-	return commands
+	return free
 }
 
 // describe says of one agent why it does not take the messages of a mailbox.

@@ -3,6 +3,8 @@ package diskguard
 import (
 	"fmt"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 )
@@ -24,7 +26,7 @@ func (g *Gauge) Explain(_ store.Querier, about finding.Question) ([]finding.Find
 			int(warnAt*100)),
 		Reasons: []string{fmt.Sprintf("from %d %% on, the broker refuses to send; reading and acknowledging continue",
 			int(refuseAt*100))},
-		Commands: []finding.Command{{"status"}, {"session", "get"}}}
+		Calls: []calls.Call{calls.Do(&pb.GetStatusRequest{}), calls.Do(&pb.GetSessionRequest{})}}
 	if used >= refuseAt {
 		f.Severity = finding.Error
 		f.Reasons = []string{fmt.Sprintf("the broker refuses to send until it is below %d %%; "+
@@ -34,7 +36,7 @@ func (g *Gauge) Explain(_ store.Querier, about finding.Question) ([]finding.Find
 		f.Summary = "the disk with the data folder is full"
 		f.Reasons = []string{"nothing can be sent, and acknowledgements and deletions may fail, until other files of the disk are removed; " +
 			"reading continues"}
-		f.Commands = nil
+		f.Calls = nil
 	}
 	return []finding.Finding{f}, nil
 }

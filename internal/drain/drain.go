@@ -21,7 +21,6 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -251,22 +250,4 @@ func (r *Report) fill(q store.Querier, dir *directory.Directory, messages, tasks
 	})
 	r.Holders = r.Holders[:min(len(r.Holders), mostHolders)]
 	return nil
-}
-
-// Explain reports a drain.
-func (s *Switch) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
-	if about.Kind != finding.Everything {
-		return nil, nil
-	}
-	since, err := s.Since(q)
-	if err != nil || since.IsZero() {
-		return nil, err
-	}
-	f := finding.Finding{Severity: finding.Error, Subject: "broker", Since: since,
-		Summary: "the broker delivers no new work: an operator drains it",
-		Reasons: []string{"the drain began at " + about.When(since) + " and lasts until an operator ends it, also over a restart"}}
-	if about.Asker == "" {
-		f.Commands = []finding.Command{{"admin", "drain", "--resume"}}
-	}
-	return []finding.Finding{f}, nil
 }

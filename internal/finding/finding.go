@@ -1,5 +1,5 @@
 // Package finding is the form in which features report what is stuck, and why: sentences for
-// people, and the commands that free it. The features know their tables and rules. The package
+// people, and the calls that free it. The features know their tables and rules. The package
 // admin orders and limits the findings, and sends them.
 package finding
 
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"brokerd/internal/calls"
 )
 
 // A Severity says how bad something is. The numbers are those of the API.
@@ -24,11 +26,11 @@ const (
 // A Finding is one fact, with its reasons.
 type Finding struct {
 	Severity Severity
-	Subject  string    // such as agent builder-1, message 4711
-	Summary  string    // the fact, in one sentence without a full stop
-	Reasons  []string  // why, one sentence each
-	Since    time.Time // zero = unknown
-	Commands []Command // that free it or show more; the best first
+	Subject  string       // such as agent builder-1, message 4711
+	Summary  string       // the fact, in one sentence without a full stop
+	Reasons  []string     // why, one sentence each
+	Since    time.Time    // zero = unknown
+	Calls    []calls.Call // that free it or show more; the best first
 }
 
 // A Kind says what kind of thing is to be explained.

@@ -165,7 +165,7 @@ func (s *Service) request(t *work.Tx, h *pb.Handoff) error {
 	}
 	body := markdown(h)
 	if len(body) > mostBody {
-		body = work.Clip(body, mostBody) + "\n\nThe rest: brokerctl handoff get " + h.Id
+		body = work.Clip(body, mostBody) + "\n\nThe rest is in handoff " + h.Id
 	}
 	l := work.Letter{
 		From: t.Actor, Role: h.ToRole, Type: "handoff_request", Subject: "Handoff from " + h.From + ": " + h.Title,

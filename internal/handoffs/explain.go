@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -38,12 +39,10 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 	for i, h := range list[:len(items)] {
 		item := s.Item(h, work.Owes)
 		item.Other = h.From
-		item.Commands = []finding.Command{
-			{"handoff", "accept", h.Id}, {"handoff", "reject", h.Id, "REASON"}, {"handoff", "get", h.Id},
-		}
+		item.Calls = []calls.Call{calls.Do(&pb.AcceptHandoffRequest{Id: h.Id}), calls.Do(&pb.RejectHandoffRequest{Id: h.Id}, "notes"), calls.Do(&pb.GetHandoffRequest{Id: h.Id})}
 		if h.From == a.Name {
 			item.Relation, item.Other = work.Opened, to(h)
-			item.Commands = []finding.Command{{"handoff", "get", h.Id, "--wait", "10m"}, {"handoff", "cancel", h.Id}}
+			item.Calls = []calls.Call{calls.Do(&pb.GetHandoffRequest{Id: h.Id, Wait: finding.Patience()}), calls.Do(&pb.CancelHandoffRequest{Id: h.Id})}
 		}
 		items[i] = item
 	}
@@ -83,7 +82,7 @@ func (s *Service) finding(q store.Querier, about *finding.Question, h *pb.Handof
 	created := work.Time(h.CreatedAt)
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "handoff " + h.Id, Since: created,
-		Commands: []finding.Command{{"handoff", "get", h.Id}},
+		Calls: []calls.Call{calls.Do(&pb.GetHandoffRequest{Id: h.Id})},
 	}
 	if h.State != pending {
 		f.Summary = h.SettledBy + " has " + work.Word(h.State) + " the handoff from " + h.From + ": " + h.Title
@@ -114,7 +113,7 @@ func (s *Service) finding(q store.Querier, about *finding.Question, h *pb.Handof
 		f.Reasons = append(f.Reasons, "no agent that could accept it is alive")
 	}
 	if about.Mine(h.From) {
-		f.Commands = append(f.Commands, finding.Command{"handoff", "cancel", h.Id})
+		f.Calls = append(f.Calls, calls.Do(&pb.CancelHandoffRequest{Id: h.Id}))
 	}
 	return f, nil
 }

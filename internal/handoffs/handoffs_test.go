@@ -320,14 +320,18 @@ func TestItems_ShowTheAnswerThatEachSideOwes(t *testing.T) {
 	h := create(a, &pb.CreateHandoffRequest{ToRole: "builder"})
 	for who, want := range map[*apptest.Actor]struct {
 		relation pb.WorkRelation
-		command  string
+		calls    []string
 	}{
-		a: {pb.WorkRelation_WORK_RELATION_OPENED, "handoff get " + h.Id},
-		b: {pb.WorkRelation_WORK_RELATION_OWES, "handoff accept " + h.Id},
+		a: {pb.WorkRelation_WORK_RELATION_OPENED, []string{
+			`GetHandoff {"id":"` + h.Id + `","wait":"600s"}`, `CancelHandoff {"id":"` + h.Id + `"}`,
+		}},
+		b: {pb.WorkRelation_WORK_RELATION_OWES, []string{
+			`AcceptHandoff {"id":"` + h.Id + `"}`, `RejectHandoff {"id":"` + h.Id + `"} notes`, `GetHandoff {"id":"` + h.Id + `"}`,
+		}},
 	} {
 		out := apptest.Must(t, who.GetAgent, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 		items := out.GetHoldings().GetWork()
-		if len(items) != 1 || items[0].Id != h.Id || items[0].Relation != want.relation || !strings.Contains(strings.Join(items[0].Commands, "\n"), want.command) {
+		if len(items) != 1 || items[0].Id != h.Id || items[0].Relation != want.relation || !slices.Equal(testkit.Calls(items[0].Calls), want.calls) {
 			t.Errorf("%s has the items %v", who.Name, items)
 		}
 	}

@@ -34,7 +34,7 @@ var jsonText = map[protoreflect.FullName]bool{
 	"brokerd.v1.RegisterMessageTypeRequest.example": true,
 	"brokerd.v1.RegisterMessageTypeRequest.schema":  true,
 	"brokerd.v1.ValidatePayloadRequest.payload":     true,
-	"brokerd.v1.FindingAction.request":              true,
+	"brokerd.v1.Call.request":                       true,
 	"brokerd.v1.Event.details":                      true,
 	"brokerd.v1.PublishEventRequest.details":        true,
 	"brokerd.v1.StateValue.json_value":              true,

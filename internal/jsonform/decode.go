@@ -264,6 +264,8 @@ func readScalar(d *reader, f protoreflect.FieldDescriptor, path string) (protore
 		fits = kind == aTrue || kind == aFalse
 	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.EnumKind:
 		fits = kind == aText
+	case protoreflect.Int64Kind:
+		fits = kind == aNumber || kind == aText // as protojson writes it
 	default:
 		fits = kind == aNumber
 	}
@@ -331,7 +333,7 @@ func parse(f protoreflect.FieldDescriptor, path, text string) (protoreflect.Valu
 			return protoreflect.ValueOfBool(text == "true"), nil
 		}
 	case protoreflect.EnumKind:
-		if n, ok := ParseEnum(f.Enum(), text); ok {
+		if n, ok := ParseEnum(f.Enum(), strings.TrimPrefix(text, enumPrefix(f.Enum()))); ok {
 			return protoreflect.ValueOfEnum(n), nil
 		}
 	case protoreflect.Int32Kind:

@@ -148,6 +148,23 @@ func TestDecode_KeepsNestedJSONExactly(t *testing.T) {
 	}
 }
 
+func TestDecode_ReadsNumbersAndEnumsAsProtojsonWritesThem(t *testing.T) {
+	for text, want := range map[string]proto.Message{
+		`{"revisions":["7","1152921504606846977"]}`: &pb.ForceReleaseLocksRequest{Revisions: []int64{7, 1<<60 + 1}},
+		`{"box":"MESSAGE_BOX_ALL"}`:                 &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL},
+	} {
+		read := want.ProtoReflect().New().Interface()
+		if err := jsonform.Decode([]byte(text), read); err != nil || !proto.Equal(read, want) {
+			t.Errorf("%s is read as %v: %v", text, read, err)
+		}
+	}
+	for _, text := range []string{`{"revisions":["x"]}`, `{"revisions":[""]}`} {
+		if err := jsonform.Decode([]byte(text), &pb.ForceReleaseLocksRequest{}); err == nil {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+}
+
 func TestDecode_NamesWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		m           proto.Message

@@ -7,6 +7,8 @@
 //   - an answer shows every field: absent messages and unset enums are null, and of a oneof only the
 //     field that is set appears;
 //   - a request may leave out every field, and null leaves a field out;
+//   - a request may also have 64-bit numbers and enums as protojson writes them: the broker proposes
+//     calls in that form;
 //   - payloads, details and values are nested JSON;
 //   - times are RFC 3339 in UTC, and durations are text such as "1m30s".
 //

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -88,7 +90,7 @@ func (e *explanation) lock() error {
 		return err
 	}
 	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: "lock " + path.String(),
-		Summary: "it is free: no agent holds it or waits for it", Commands: []finding.Command{{"lock", "list"}}})
+		Summary: "it is free: no agent holds it or waits for it", Calls: []calls.Call{calls.Do(&pb.ListLocksRequest{})}})
 	return nil
 }
 
@@ -150,8 +152,8 @@ func (e *explanation) token() error {
 	}
 	kind, scope, _ := strings.Cut(row.name, "/")
 	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: subject(&c),
-		Summary:  "it is available: no agent holds it or waits for it",
-		Commands: []finding.Command{{"token", "get", kind, scope}}})
+		Summary: "it is available: no agent holds it or waits for it",
+		Calls:   []calls.Call{calls.Do(&pb.GetTokenRequest{Type: kind, Scope: scope})}})
 	return nil
 }
 
@@ -235,9 +237,9 @@ func (e *explanation) grant(g *grant) error {
 	}
 	e.told[g.fence] = true
 	f := finding.Finding{Severity: finding.Info, Subject: subject(&g.claim), Since: g.grantedAt}
-	who, ask := g.owner.String(), finding.Command{"explain", "agent", g.owner.Agent}
+	who, ask := g.owner.String(), finding.Explain(finding.Agent, g.owner.Agent)
 	if g.owner.Agent == "" {
-		who, ask = "the role "+g.role, finding.Command{"explain", "role", g.role}
+		who, ask = "the role "+g.role, finding.Explain(finding.Role, g.role)
 	}
 	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, with fence %d", who, shared(g.claim.mode),
 		e.about.When(g.until(e.ends)), g.fence)
@@ -270,9 +272,9 @@ func (e *explanation) grant(g *grant) error {
 		f.Reasons = append(f.Reasons, k.says(&e.about))
 	}
 	if f.Severity == finding.Info {
-		f.Commands = append(f.Commands, ask, g.revoking())
+		f.Calls = append(f.Calls, ask, g.revoking())
 	} else {
-		f.Commands = append(f.Commands, g.revoking(), ask)
+		f.Calls = append(f.Calls, g.revoking(), ask)
 	}
 	e.found = append(e.found, f)
 	return nil
@@ -371,9 +373,9 @@ func (e *explanation) ticket(k *ticket) error {
 				f.Severity = finding.Warning
 			}
 		}
-		f.Commands = append(f.Commands, g.revoking())
+		f.Calls = append(f.Calls, g.revoking())
 	}
-	f.Commands = append(f.Commands, k.giveUp())
+	f.Calls = append(f.Calls, k.giveUp())
 	e.found = append(e.found, f)
 	return nil
 }
@@ -390,27 +392,23 @@ func (e *explanation) condition(agent string) (says []string, well bool, err err
 	return says, well, err
 }
 
-// revoking is the command that takes a grant from its owner.
-func (g *grant) revoking() finding.Command {
+// revoking is the call that takes a grant from its owner.
+func (g *grant) revoking() calls.Call {
 	const why = "an operator needs it"
 	if g.claim.kind == Token {
 		kind, scope, _ := strings.Cut(g.claim.token, "/")
-		return finding.Command{"token", "revoke", kind, scope, "--reason", why}
+		return calls.Do(&pb.RevokeTokenRequest{Type: kind, Scope: scope, Reason: why})
 	}
-	return finding.Command{"lock", "revoke", strconv.FormatInt(g.fence, 10), "--reason", why}
+	return calls.Do(&pb.ForceReleaseLocksRequest{Revisions: []int64{g.fence}, Reason: why})
 }
 
-// giveUp is the command that releases a ticket.
-func (k *ticket) giveUp() finding.Command {
+// giveUp is the call that releases a ticket.
+func (k *ticket) giveUp() calls.Call {
 	if k.claim.kind == Token {
 		kind, scope, _ := strings.Cut(k.claim.token, "/")
-		command := finding.Command{"--agent", k.owner.Agent, "token", "release", kind, scope}
-		if k.owner.Holder != "" {
-			command = append(command, "--holder", k.owner.Holder)
-		}
-		return command
+		return calls.Do(&pb.ReleaseTokenRequest{Type: kind, Scope: scope, Holder: k.owner.Holder}).As(k.owner.Agent)
 	}
-	return finding.Command{"--agent", k.owner.Agent, "lock", "release", strconv.FormatInt(k.number, 10)}
+	return calls.Do(&pb.ReleaseLocksRequest{Fences: []int64{k.number}, Tickets: []int64{k.number}}).As(k.owner.Agent)
 }
 
 // subject names a claim in a finding.

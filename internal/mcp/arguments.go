@@ -166,7 +166,8 @@ func (m *misfit) distance() int {
 func (r *row) take(t *tool, args given) (values, *misfit) {
 	taken, used := values{}, map[string]bool{}
 	m := &misfit{}
-	for _, p := range r.parts() {
+	_, parts := r.parts()
+	for _, p := range parts {
 		if p.arg == "" {
 			continue
 		}
@@ -257,12 +258,13 @@ func (a argument) word(v any) (string, error) {
 }
 
 // argumentOf returns the argument of the tool that sets a field of a request, such as text for the field body; ""
-// if none does. The flags of the command line have the names of fields.
+// if none does.
 func (r *row) argumentOf(field string) string {
 	name, _, _ := strings.Cut(field[strings.LastIndexByte(field, '.')+1:], "[")
-	flag := "--" + strings.ReplaceAll(name, "_", "-")
-	for _, p := range r.parts() {
-		if p.arg != "" && (p.flag == flag || p.arg == name || p.arg == "to" && strings.Contains("."+field, ".target.")) {
+	_, parts := r.parts()
+	for _, p := range parts {
+		said := p.field[strings.LastIndexByte(p.field, '.')+1:]
+		if p.arg != "" && (said == name || p.arg == name || p.arg == "to" && strings.Contains("."+field, ".target.")) {
 			return p.arg
 		}
 	}

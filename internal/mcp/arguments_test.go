@@ -5,40 +5,45 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
-	"brokerd/internal/prompt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
+	"brokerd/internal/finding"
 )
 
 func TestRow_TakesTheArgumentsOfACall(t *testing.T) {
 	for _, tt := range []struct{ tool, args, template, values string }{
-		{"turn", `{}`, "next", "map[]"},
-		{"turn", ``, "next", "map[]"},
-		{"turn", `null`, "next", "map[]"},
-		{"turn", `"null"`, "next", "map[]"},
-		{"turn", `{"wait":60}`, "next", "map[wait:[60s]]"},
-		{"turn", `{"wait":"60"}`, "next", "map[wait:[60s]]"},
-		{"turn", `{"wait":"1m"}`, "next", "map[wait:[1m]]"},
-		{"turn", `{"read":"inbox"}`, "{read:inbox}", "map[read:[inbox]]"},
-		{"turn", `{"read":4711}`, "thread get", "map[read:[4711]]"},
-		{"send", `{"to":"lead","text":"Hi","ask":true}`, "ask <to> <text>", "map[ask:[50s] text:[Hi] to:[lead]]"},
-		{"send", `{"to":"lead","text":"Hi","files":"a.go:3"}`, "send <to> <text>", "map[files:[a.go:3] text:[Hi] to:[lead]]"},
-		{"send", `{"to":"lead","data":{"a":1}}`, "send <to> --priority", `map[data:[{"a":1}] to:[lead]]`},
-		{"send", `{"answers":"7","text":"Yes"}`, "reply <answers>", "map[answers:[7] text:[Yes]]"},
-		{"settle", `{}`, "ack [id", "map[]"},
-		{"settle", `{"text":"x"}`, "reply [id", "map[text:[x]]"},
-		{"settle", `"{\"id\":\"7.1\",\"text\":null}"`, "ack [id", "map[id:[7.1]]"},
-		{"settle", `{"id":"schema","text":"x"}`, "task complete <id:task> --result", "map[id:[schema] text:[x]]"},
-		{"settle", `{"id":7,"as":"fail","final":true}`, "nack", "map[final:[true] id:[7]]"},
-		{"lock", `{"action":"acquire","paths":"a.go","for":1800}`, "lock acquire", "map[for:[1800s] paths:[a.go]]"},
-		{"lock", `{"action":"release","paths":"all"}`, "lock release --", "map[paths:[all]]"},
-		{"task", `{"action":"create","title":"T","depends_on":["a","b"]}`, "task create", "map[depends_on:[a b] title:[T]]"},
-		{"task", `{"action":"update","progress":"0.4"}`, "task update [id]", "map[progress:[0.4]]"},
-		{"decide", `{"action":"answer","id":"d-1","answer":"approve"}`, "decision decide", "map[answer:[approve] id:[d-1]]"},
-		{"decide", `{"action":"answer","id":"b-1","answer":"resolve","text":"ok"}`, "blocker {answer:resolve", "map[answer:[resolve] id:[b-1] text:[ok]]"},
-		{"decide", `{"action":"answer","id":"v-1","answer":"SQLite"}`, "vote cast", "map[answer:[SQLite] id:[v-1]]"},
-		{"decide", `{"action":"answer","id":"login","answer":"revise"}`, "review {", "map[answer:[revise] id:[login]]"},
-		{"team", `{}`, "agent list", "map[]"},
-		{"team", `{"about":"lock src/a.go"}`, "explain", "map[about:[lock src/a.go]]"},
+		{"turn", `{}`, "[wait]", "map[]"},
+		{"turn", ``, "[wait]", "map[]"},
+		{"turn", `null`, "[wait]", "map[]"},
+		{"turn", `"null"`, "[wait]", "map[]"},
+		{"turn", `{"wait":60}`, "[wait]", "map[wait:[60s]]"},
+		{"turn", `{"wait":"60"}`, "[wait]", "map[wait:[60s]]"},
+		{"turn", `{"wait":"1m"}`, "[wait]", "map[wait:[1m]]"},
+		{"turn", `{"read":"inbox"}`, "ListMessages", "map[read:[inbox]]"},
+		{"turn", `{"read":4711}`, "GetMessage", "map[read:[4711]]"},
+		{"send", `{"to":"lead","text":"Hi","ask":true}`, "target=<to> body=<text> wait=<ask>", "map[ask:[50s] text:[Hi] to:[lead]]"},
+		{"send", `{"to":"lead","text":"Hi","files":"a.go:3"}`, "target=<to> body=<text>", "map[files:[a.go:3] text:[Hi] to:[lead]]"},
+		{"send", `{"to":"lead","data":{"a":1}}`, "target=<to> priority", `map[data:[{"a":1}] to:[lead]]`},
+		{"send", `{"answers":"7","text":"Yes"}`, "Reply id=<answers>", "map[answers:[7] text:[Yes]]"},
+		{"settle", `{}`, "AckMessages", "map[]"},
+		{"settle", `{"text":"x"}`, "Reply id=[id", "map[text:[x]]"},
+		{"settle", `"{\"id\":\"7.1\",\"text\":null}"`, "AckMessages", "map[id:[7.1]]"},
+		{"settle", `{"id":"schema","text":"x"}`, "CompleteTask id=<id:task> result", "map[id:[schema] text:[x]]"},
+		{"settle", `{"id":7,"as":"fail","final":true}`, "NackMessages", "map[final:[true] id:[7]]"},
+		{"lock", `{"action":"acquire","paths":"a.go","for":1800}`, "AcquireLocks", "map[for:[1800s] paths:[a.go]]"},
+		{"lock", `{"action":"release","paths":"all"}`, "<paths:all>", "map[paths:[all]]"},
+		{"task", `{"action":"create","title":"T","depends_on":["a","b"]}`, "title=<title>", "map[depends_on:[a b] title:[T]]"},
+		{"task", `{"action":"update","progress":"0.4"}`, "UpdateTask id=[id]", "map[progress:[0.4]]"},
+		{"decide", `{"action":"answer","id":"d-1","answer":"approve"}`, "Decide id=<id:decision> verdict=<answer> ", "map[answer:[approve] id:[d-1]]"},
+		{"decide", `{"action":"answer","id":"b-1","answer":"resolve","text":"ok"}`, "ResolveBlocker", "map[answer:[resolve] id:[b-1] text:[ok]]"},
+		{"decide", `{"action":"answer","id":"v-1","answer":"SQLite"}`, "CastVote", "map[answer:[SQLite] id:[v-1]]"},
+		{"decide", `{"action":"answer","id":"login","answer":"revise"}`, "id=<id> verdict=<answer:approve", "map[answer:[revise] id:[login]]"},
+		{"team", `{}`, "ListAgents", "map[]"},
+		{"team", `{"about":"lock src/a.go"}`, "Explain", "map[about:[lock src/a.go]]"},
 	} {
 		tool := find(tt.tool)
 		args, err := tool.parse(json.RawMessage(tt.args))
@@ -65,7 +70,7 @@ func TestRow_SaysWhatIsWrongWithTheArguments(t *testing.T) {
 		{"lock", `{"action":"acquire"}`, `lock acquire needs paths`},
 		{"decide", `{"action":"answer","id":"d-1"}`, `decide answer needs answer`},
 		{"decide", `{"action":"answer","id":"h-1","answer":"maybe"}`,
-			`decide answer cannot use answer "maybe"; possible: accept, reject`},
+			`decide answer cannot use answer "maybe"; possible: `},
 	} {
 		tool := find(tt.tool)
 		args, err := tool.parse(json.RawMessage(tt.args))
@@ -78,56 +83,72 @@ func TestRow_SaysWhatIsWrongWithTheArguments(t *testing.T) {
 	}
 }
 
-func TestNextCall_IsTheCallOfACommandLine(t *testing.T) {
-	for _, tt := range []struct{ line, want string }{
-		{"next --wait 90s", `turn {"wait":50}`},
-		{"inbox", `turn {"read":"inbox"}`},
-		{"message get 4711", `turn {"read":"4711"}`},
-		{"artifact download NAME", `turn {"artifact":"NAME"}`},
-		{"reply 7.1 RESULT --ack", `settle {"id":"7.1","text":"RESULT"}`},
-		{"reply 7 ANSWER", `send {"text":"ANSWER","answers":"7"}`},
-		{"ack 7.1", `settle {"id":"7.1"}`},
-		{"nack 7.1 --error WHY", `settle {"id":"7.1","as":"fail","text":"WHY"}`},
-		{"release 7.1", `settle {"id":"7.1","as":"release"}`},
-		{"task complete schema --result TEXT", `settle {"id":"schema","text":"TEXT"}`},
-		{"task complete schema", `settle {"id":"schema"}`},
-		{"task release 'my task'", `settle {"id":"my task","as":"release"}`},
-		{"task release api --decline --reason REASON", `task {"action":"decline","id":"api","text":"REASON"}`},
-		{"task block schema --reason WHY", `task {"action":"block","id":"schema","text":"WHY"}`},
-		{"task claim schema", `task {"action":"claim","id":"schema"}`},
-		{"task get schema", `task {"action":"show","id":"schema"}`},
-		{"task wait a b --after 7", `task {"action":"wait","id":"a b","after":"7"}`},
-		{"inbox --summary", `turn {"read":"summary"}`},
-		{"agent get --full", `team {"action":"show"}`},
-		{"agent get builder-1", `team {"action":"show","about":"builder-1"}`},
-		{"task get schema --full", `task {"action":"show","id":"schema"}`},
-		{"lock release 4711", `lock {"action":"release","paths":["4711"]}`},
-		{"lock release --all", `lock {"action":"release","paths":["all"]}`},
-		{"review approve d-7", `decide {"action":"answer","id":"d-7","answer":"approve"}`},
-		{"review revise d-7 --reason WHY", `decide {"action":"answer","id":"d-7","answer":"revise","text":"WHY"}`},
-		{"decision decide d-7 sqlite", `decide {"action":"answer","id":"d-7","answer":"sqlite"}`},
-		{"decision defer d-7 30m", `decide {"action":"answer","id":"d-7","answer":"defer","wait":1800}`},
-		{"decision cancel d-7", `decide {"action":"answer","id":"d-7","answer":"cancel"}`},
-		{"decision resubmit d-7 --body -", `decide {"action":"resubmit","id":"d-7","text":"TEXT"}`},
-		{"review submit login --body -", `decide {"action":"review","about":"login","text":"TEXT"}`},
-		{"plan get d-7 --wait 90s", `decide {"action":"show","id":"d-7","wait":50}`},
-		{"blocker ack b-7", `decide {"action":"answer","id":"b-7","answer":"ack"}`},
-		{"blocker resolve b-7 RESOLUTION", `decide {"action":"answer","id":"b-7","answer":"resolve","text":"RESOLUTION"}`},
-		{"handoff accept h-7", `decide {"action":"answer","id":"h-7","answer":"accept"}`},
-		{"handoff reject h-7 REASON", `decide {"action":"answer","id":"h-7","answer":"reject","text":"REASON"}`},
-		{"vote cast v-7 OPTION", `decide {"action":"answer","id":"v-7","answer":"OPTION"}`},
-		{"explain", `team {"action":"explain"}`},
-		{"explain message 4711", `team {"about":"message 4711"}`},
-		{"agent nudge role:builder 'answer message 7'",
-			`team {"action":"nudge","to":"role:builder","text":"answer message 7"}`},
-		{"agent deregister", `team {"action":"leave"}`},
-		{"--agent builder-2 release 7.1", ""},
-		{"dlq redrive 7 --mailbox builder-1", ""},
-		{"lock revoke 7 --reason 'it''s stuck'", ""},
+func TestToolCall_MakesTheCall(t *testing.T) {
+	wait := durationpb.New(10 * time.Minute)
+	for _, tt := range []struct {
+		call calls.Call
+		want string
+	}{
+		{calls.Do(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX}), `turn {"read":"inbox"}`},
+		{calls.Do(&pb.GetMessageRequest{Id: "4711"}), `turn {"read":"4711"}`},
+		{calls.Do(&pb.DownloadArtifactRequest{}, "name"), `turn {"artifact":"NAME"}`},
+		{calls.Do(&pb.GetInboxSummaryRequest{}), `turn {"read":"summary"}`},
+		{calls.Do(&pb.ReceiveRequest{Filter: &pb.MessageFilter{ThreadId: "7"}, Wait: wait}), `turn {"wait":50,"read":"7"}`},
+		{calls.Do(&pb.ReplyRequest{Id: "7.1", Ack: true}, "message.body"), `settle {"id":"7.1","text":"TEXT"}`},
+		{calls.Do(&pb.ReplyRequest{Id: "7"}, "message.body"), `send {"text":"TEXT","answers":"7"}`},
+		{calls.Do(&pb.AckMessagesRequest{Ids: []string{"7.1"}}), `settle {"id":"7.1"}`},
+		{calls.Do(&pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: "7.1"}}}, "nacks.error"),
+			`settle {"id":"7.1","as":"fail","text":"ERROR"}`},
+		{calls.Do(&pb.ReleaseClaimsRequest{Ids: []string{"7.1"}}), `settle {"id":"7.1","as":"release"}`},
+		{calls.Do(&pb.CompleteTaskRequest{Id: "schema"}, "result"), `settle {"id":"schema","text":"RESULT"}`},
+		{calls.Do(&pb.CompleteTaskRequest{Id: "schema"}), `settle {"id":"schema"}`},
+		{calls.Do(&pb.ReleaseTaskRequest{Id: "schema"}), `settle {"id":"schema","as":"release"}`},
+		{calls.Do(&pb.ReleaseTaskRequest{Id: "api", Decline: true}, "reason"),
+			`task {"action":"decline","id":"api","text":"REASON"}`},
+		{calls.Do(&pb.UpdateTaskRequest{Id: "schema"}, "block"), `task {"action":"block","id":"schema","text":"REASON"}`},
+		{calls.Do(&pb.UpdateTaskRequest{Id: "schema", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}}),
+			`task {"action":"unblock","id":"schema"}`},
+		{calls.Do(&pb.ClaimTaskRequest{Id: "schema"}), `task {"action":"claim","id":"schema"}`},
+		{calls.Do(&pb.GetTaskRequest{Id: "schema"}), `task {"action":"show","id":"schema"}`},
+		{calls.Do(&pb.WaitTasksRequest{TaskIds: []string{"a", "b"}, AfterRevision: 7}),
+			`task {"action":"wait","id":"a b","after":"7"}`},
+		{calls.Do(&pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL}), `team {"action":"show"}`},
+		{calls.Do(&pb.GetAgentRequest{Name: "builder-1"}), `team {"action":"show","about":"builder-1"}`},
+		{calls.Do(&pb.ReleaseLocksRequest{Fences: []int64{4711}}), `lock {"action":"release","paths":["4711"]}`},
+		{calls.Do(&pb.ReleaseLocksRequest{Fences: []int64{7}, Tickets: []int64{7}}), `lock {"action":"release","paths":["7"]}`},
+		{calls.Do(&pb.DecideRequest{Id: "d-7", Verdict: "approve"}),
+			`decide {"action":"answer","id":"d-7","answer":"approve"}`},
+		{calls.Do(&pb.DecideRequest{Id: "d-7", Verdict: "revise"}, "reason"),
+			`decide {"action":"answer","id":"d-7","answer":"revise","text":"REASON"}`},
+		{calls.Do(&pb.DecideRequest{Id: "d-7", Verdict: "defer"}, "until"),
+			`decide {"action":"answer","id":"d-7","answer":"defer","wait":1800}`},
+		{calls.Do(&pb.CancelDecisionRequest{Id: "d-7"}), `decide {"action":"answer","id":"d-7","answer":"cancel"}`},
+		{calls.Do(&pb.ResubmitDecisionRequest{Id: "d-7"}, "content.body"), `decide {"action":"resubmit","id":"d-7","text":"TEXT"}`},
+		{calls.Do(&pb.GetDecisionRequest{Id: "d-7", Wait: wait}), `decide {"action":"show","id":"d-7","wait":50}`},
+		{calls.Do(&pb.AcknowledgeBlockerRequest{Id: "b-7"}), `decide {"action":"answer","id":"b-7","answer":"ack"}`},
+		{calls.Do(&pb.ResolveBlockerRequest{Id: "b-7"}, "resolution"),
+			`decide {"action":"answer","id":"b-7","answer":"resolve","text":"RESOLUTION"}`},
+		{calls.Do(&pb.AcceptHandoffRequest{Id: "h-7"}), `decide {"action":"answer","id":"h-7","answer":"accept"}`},
+		{calls.Do(&pb.RejectHandoffRequest{Id: "h-7"}, "notes"),
+			`decide {"action":"answer","id":"h-7","answer":"reject","text":"NOTES"}`},
+		{calls.Do(&pb.CastVoteRequest{Id: "v-7"}, "option"), `decide {"action":"answer","id":"v-7","answer":"OPTION"}`},
+		{calls.Do(&pb.ExplainRequest{}), `team {"action":"explain"}`},
+		{finding.Explain(finding.Message, "4711"), `team {"about":"message 4711"}`},
+		{finding.Explain(finding.Token, "review/login"), `team {"about":"token review login"}`},
+		{finding.Direct("nudge", &pb.Target{To: &pb.Target_Role{Role: "builder"}}, "answer message 7"),
+			`team {"action":"nudge","to":"role:builder","text":"TEXT"}`},
+		{calls.Do(&pb.DeregisterAgentRequest{}), `team {"action":"leave"}`},
+		{calls.Do(&pb.ReleaseClaimsRequest{Ids: []string{"7.1"}}).As("builder-2"),
+			`(in a shell) brokerctl --agent builder-2 call MessageService/ReleaseClaims --ids 7.1`},
+		{calls.Do(&pb.RedriveDeadLettersRequest{Ids: []string{"7"}, Mailbox: "builder-1"}),
+			`(in a shell) brokerctl call MessageService/RedriveDeadLetters --ids 7 --mailbox builder-1`},
+		{calls.Do(&pb.ForceReleaseLocksRequest{Revisions: []int64{7}, Reason: "it's stuck"}),
+			`(in a shell) brokerctl call LockService/ForceReleaseLocks --reason TEXT --revisions 7`},
+		{calls.Do(&pb.UpdateTaskRequest{Id: "schema", SetLabels: map[string]string{"a": "b"}}),
+			`(in a shell) brokerctl call TaskService/UpdateTask TEXT`},
 	} {
-		got, ok := nextCall(prompt.Split(tt.line))
-		if got != tt.want || ok != (tt.want != "") {
-			t.Errorf("%s: got %s, want %s", tt.line, got, tt.want)
+		if got := toolCall(tt.call); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.call.Name(), got, tt.want)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func raiseBlocker(c *call) error {
 		line += ", blocked task " + b.GetTaskId()
 	}
 	_ = c.say("%s", line)
-	c.then("to wait for its resolution", "blocker get %s"+outcomeWait, b.GetId())
+	c.then("to wait for its resolution", &pb.GetBlockerRequest{Id: b.GetId(), Wait: outcomeWait()})
 	return nil
 }
 
@@ -69,7 +69,7 @@ func acknowledgeBlocker(c *call) error {
 		return err
 	}
 	_ = c.say("acknowledged %s", answer.GetBlocker().GetId())
-	c.then("when the obstacle is removed", "blocker resolve %s RESOLUTION", answer.GetBlocker().GetId())
+	c.then("when the obstacle is removed", &pb.ResolveBlockerRequest{Id: answer.GetBlocker().GetId()}, "resolution")
 	return nil
 }
 
@@ -104,7 +104,7 @@ func awaitBlocker(c *call, id string) error {
 	case !resolved && wait > 0:
 		return nothingf("blocker %s is not resolved after %s", b.GetId(), prompt.Duration(wait))
 	case !resolved:
-		c.then("when the obstacle is removed", "blocker resolve %s RESOLUTION", b.GetId())
+		c.then("when the obstacle is removed", &pb.ResolveBlockerRequest{Id: b.GetId()}, "resolution")
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -149,25 +148,16 @@ func (c *call) say(format string, args ...any) error {
 	return nil
 }
 
-// then names the call that comes next, by its command line.
-func (c *call) then(why, format string, args ...any) {
-	c.w.Say("Next: " + toolCall(fmt.Sprintf(format, args...)) + " " + why)
+// then names the call that comes next.
+func (c *call) then(why string, request proto.Message, missing ...string) {
+	c.w.Say("Next: " + do(request, missing...) + " " + why)
 }
-
-// ownSession matches the session in a command that the broker suggests: that of the agent.
-var ownSession = regexp.MustCompile(`^--session \S+ `)
 
 // voice names next steps as calls of tools.
 func (s *toolServer) voice(c *call) prompt.Voice {
 	return prompt.Voice{
 		Command: toolCall, Also: toolCall, Shorten: alternatives,
-		Suggested: func(command string) string {
-			rest, ok := strings.CutPrefix(prompt.WordsOnly(command), "brokerctl ")
-			if !ok {
-				return rest
-			}
-			return toolCall(ownSession.ReplaceAllString(rest, ""))
-		},
+		Proposed: func(call *pb.Call) string { return proposed(call, c.name) },
 		When: func(t *timestamppb.Timestamp) string {
 			if t == nil {
 				return ""

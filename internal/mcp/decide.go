@@ -13,8 +13,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// outcomeWait is the wait in suggested calls; the call cuts it to what it may take.
-const outcomeWait = " --wait 30m"
+// outcomeWait is the wait in proposed calls.
+func outcomeWait() *durationpb.Duration { return durationpb.New(mostWait) }
 
 // decisionIDs are texts that name a decision by its id, not by its scope.
 var decisionIDs = regexp.MustCompile(`^(d-)?[0-9]+$`)
@@ -141,7 +141,7 @@ func checkSameRound(c *call, r *pb.OpenDecisionRequest, d *pb.Decision) error {
 	open := fmt.Sprintf("round %d of %s is open, and its receiver and content are unchanged", d.GetRound(), d.GetId())
 	if differs {
 		return refusef("%s: wait for the verdict (%s), or cancel it (%s) and submit again", open,
-			toolCall("decision get "+d.GetId()+outcomeWait), toolCall("decision cancel "+d.GetId()))
+			do(&pb.GetDecisionRequest{Id: d.GetId(), Wait: outcomeWait()}), do(&pb.CancelDecisionRequest{Id: d.GetId()}))
 	}
 	return c.say("warning: %s", open)
 }
@@ -166,7 +166,7 @@ func awaitVerdict(c *call, d *pb.Decision) error {
 	}
 	if !decided {
 		return nothingf("no verdict on %s within %s; to wait on: %s", d.GetId(), prompt.Duration(wait),
-			toolCall("decision get "+d.GetId()+outcomeWait))
+			do(&pb.GetDecisionRequest{Id: d.GetId(), Wait: outcomeWait()}))
 	}
 	c.voice.Decision(c.w, d)
 	return nil
@@ -175,8 +175,6 @@ func awaitVerdict(c *call, d *pb.Decision) error {
 func decide(c *call) error { return giveVerdict(c, 0) }
 
 func decideReview(c *call) error { return giveVerdict(c, pb.DecisionKind_DECISION_KIND_REVIEW) }
-
-func decidePlan(c *call) error { return giveVerdict(c, pb.DecisionKind_DECISION_KIND_PLAN) }
 
 // giveVerdict gives a verdict.
 func giveVerdict(c *call, kind pb.DecisionKind) error {
@@ -238,15 +236,9 @@ func resubmitDecision(c *call) error {
 	return nil
 }
 
-func showDecision(c *call) error { return showRounds(c, 0) }
-
-func showReview(c *call) error { return showRounds(c, pb.DecisionKind_DECISION_KIND_REVIEW) }
-
-func showPlan(c *call) error { return showRounds(c, pb.DecisionKind_DECISION_KIND_PLAN) }
-
-// showRounds shows a decision with its content and all verdicts, or waits for one.
-func showRounds(c *call, kind pb.DecisionKind) error {
-	id, err := decisionID(c, kind)
+// showDecision shows a decision with its content and all verdicts, or waits for one.
+func showDecision(c *call) error {
+	id, err := decisionID(c, 0)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func createHandoff(c *call) error {
 		return awaitHandoff(c, h.GetId())
 	}
 	_ = c.say("created %s", h.GetId())
-	c.then("to wait for the answer", "handoff get %s"+outcomeWait, h.GetId())
+	c.then("to wait for the answer", &pb.GetHandoffRequest{Id: h.GetId(), Wait: outcomeWait()})
 	return nil
 }
 
@@ -91,7 +91,7 @@ func awaitHandoff(c *call, id string) error {
 			to = "role:" + role
 		}
 		return c.say("Next, for %s: %s, or %s",
-			to, toolCall("handoff accept "+h.GetId()), toolCall("handoff reject "+h.GetId()+" REASON"))
+			to, do(&pb.AcceptHandoffRequest{Id: h.GetId()}), do(&pb.RejectHandoffRequest{Id: h.GetId()}, "notes"))
 	}
 	return nil
 }

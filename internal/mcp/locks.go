@@ -63,8 +63,9 @@ func acquireLocks(c *call) error {
 	}
 	_ = c.say("%s %s, ends %s, fence %d",
 		verb, prompt.Paths(paths), c.voice.When(answer.GetHeldUntil()), answer.GetFence())
-	fence := strconv.FormatInt(answer.GetFence(), 10)
-	return c.say("Next: %s when done; %s for more time", toolCall("lock release "+fence), toolCall("lock extend "+fence))
+	fence := []int64{answer.GetFence()}
+	return c.say("Next: %s when done; %s for more time", do(&pb.ReleaseLocksRequest{Fences: fence}),
+		do(&pb.ExtendLocksRequest{Fences: fence}))
 }
 
 // notLocked is the outcome that says which holders are in the way: now, or after the wait.
@@ -120,7 +121,7 @@ func noSuchLock(c *call, request *pb.ReleaseLocksRequest) error {
 		for _, l := range found.GetLocks() {
 			if l.GetAgent() == c.name && l.GetHolder() == "" {
 				return refusef("%s is not locked under this name; you hold it with %s (fence %d): %s", prompt.ShellWord(path),
-					prompt.Paths(l.GetPaths()), l.GetFence(), toolCall("lock release "+strconv.FormatInt(l.GetFence(), 10)))
+					prompt.Paths(l.GetPaths()), l.GetFence(), do(&pb.ReleaseLocksRequest{Fences: []int64{l.GetFence()}}))
 			}
 			other = l
 		}

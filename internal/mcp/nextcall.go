@@ -1,35 +1,61 @@
 package mcp
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
+	"brokerd/internal/jsonform"
 	"brokerd/internal/prompt"
 )
 
-// nextCall returns the tool call with the effect of a command line, such as settle {"id":"7.1"}. The
-// words are those of the command line without brokerctl. It returns false if no tool has the effect.
-func nextCall(words []string) (string, bool) {
-	for _, r := range rows() {
-		// Most rows are of another command, and need not be taken apart.
-		if first, _, _ := strings.Cut(r.template, " "); len(words) > 0 && first != words[0] && !strings.Contains(first, "{") {
-			continue
-		}
-		if given, ok := r.match(words); ok {
-			return r.call(given), true
+// toolCall writes a call of the API as the call of a tool, such as settle {"id":"7.1"}. What no tool does, only a person with
+// a shell can.
+func toolCall(call calls.Call) string {
+	fields, said := fieldsOf(call)
+	if said && call.Agent == "" {
+		for _, r := range rows() {
+			if given, ok := r.match(call.Method(), fields); ok {
+				return r.call(given)
+			}
 		}
 	}
-	return "", false
+	line := "(in a shell) brokerctl" + prompt.Either(call.Agent != "", " --agent "+call.Agent, "") + " call " + call.Name()
+	if !said {
+		return line + " TEXT"
+	}
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		for _, v := range others(fields[field]) {
+			line += " --" + field + " " + v
+		}
+	}
+	return line
 }
 
-// toolCall is the tool call for a command line without brokerctl. If no tool does this, only a person with a shell can.
-func toolCall(line string) string {
-	if call, ok := nextCall(prompt.Split(line)); ok {
-		return call
+// do is toolCall for a request, to which the caller must add the missing fields.
+func do(request proto.Message, missing ...string) string {
+	return toolCall(calls.Do(request, missing...))
+}
+
+// proposed writes a call that the broker proposes. agent is the caller.
+func proposed(call *pb.Call, agent string) string {
+	c, err := calls.Read(call)
+	if err != nil { // it is of a newer broker
+		return "(in a shell) brokerctl call " + call.GetMethod()
 	}
-	return "(in a shell) brokerctl " + line
+	if c.Agent == agent {
+		c.Agent = ""
+	}
+	return toolCall(c)
 }
 
 // alternatives shortens calls that differ only in their last argument from the first one: of these,
@@ -46,82 +72,134 @@ func alternatives(calls []string) []string {
 	return short
 }
 
-// match returns the values of the arguments if the template fits a command line. A text may be an
-// argument of the command where the template has a flag, as in reply ID TEXT.
-func (r *row) match(words []string) (map[string][]string, bool) {
-	parts := r.parts()
-	given := map[string][]string{}
-	seen := map[string]bool{}
-	var rest []string
-	for i := 0; i < len(words); i++ {
-		name, v, attached := strings.Cut(words[i], "=")
-		at := slices.IndexFunc(parts, func(p part) bool { return p.flag == name && p.flag != "" })
-		switch {
-		case !strings.HasPrefix(words[i], "--"):
-			rest = append(rest, words[i])
-			continue
-		case at < 0:
-			if !slices.ContainsFunc(parts, func(p part) bool { return p.prefix == "--" }) {
-				return nil, false
-			}
-			rest = append(rest, words[i])
-			continue
-		}
-		p := parts[at]
-		seen[p.flag] = true
-		if p.arg == "" {
-			continue
-		}
-		if !attached && i+1 < len(words) {
-			i++
-			v = words[i]
-		}
-		given[p.arg] = append(given[p.arg], inputAsText(v))
+// fieldsOf returns the fields of a request that are set or missing, with the texts of their values; nil of a missing one. It
+// returns false if one has no text. The subject of Explain is the field subject, the receiver of a message the field target.
+func fieldsOf(call calls.Call) (fields map[string][]string, ok bool) {
+	fields = map[string][]string{}
+	for _, name := range call.Missing {
+		fields[name] = nil
 	}
-	for _, p := range parts {
-		switch {
-		case p.flag != "" && p.arg == "" && p.fixed == "" && !seen[p.flag]:
-			return nil, false // what the flag says is missing
-		case p.flag != "":
-		case p.arg == "":
-			if len(rest) == 0 || rest[0] != p.fixed {
-				return nil, false
+	switch r := call.Request.(type) {
+	case *pb.ExplainRequest:
+		if what := r.ProtoReflect().WhichOneof(r.ProtoReflect().Descriptor().Oneofs().ByName("subject")); what != nil {
+			name := r.ProtoReflect().Get(what).String()
+			if what.Name() == "token" {
+				name = strings.Replace(name, "/", " ", 1)
 			}
-			rest = rest[1:]
-		default:
-			n := 0
-			for n < len(rest) && (n == 0 || p.many) && strings.HasPrefix(rest[n], p.prefix) &&
-				p.fits(strings.TrimPrefix(rest[n], p.prefix)) {
-				given[p.arg] = append(given[p.arg], strings.TrimPrefix(rest[n], p.prefix))
-				n++
-			}
-			if n == 0 && p.required {
-				return nil, false
-			}
-			rest = rest[n:]
+			fields["subject"] = append([]string{string(what.Name())}, strings.Fields(name)...)
 		}
-	}
-	if len(rest) > 0 {
-		const into = "text"
-		if given[into] != nil || !slices.ContainsFunc(parts, func(p part) bool { return p.arg == into }) {
+		return fields, true
+	case *pb.SendMessagesRequest:
+		if len(r.GetMessages()) != 1 {
 			return nil, false
 		}
-		given[into] = []string{strings.Join(rest, " ")}
+		m := proto.CloneOf(r.GetMessages()[0])
+		fields["target"] = []string{prompt.Receiver(m.GetTarget())}
+		m.Target, m.Priority = nil, 0 // of a directive, it is always the highest
+		return fields, addFields(m.ProtoReflect(), "", fields)
+	case *pb.ReleaseLocksRequest: // each number is one of both
+		fields["fences"] = numbers(append(slices.Clip(r.GetFences()), r.GetTickets()...))
+		return fields, len(r.GetPaths()) == 0 && !r.GetAll()
 	}
-	for _, p := range parts {
-		if p.required && given[p.arg] == nil {
-			return nil, false
-		}
-	}
-	return given, true
+	return fields, addFields(call.Request.ProtoReflect(), "", fields)
 }
 
-// inputAsText replaces the dash for standard input by a word for the text that the caller writes there.
-func inputAsText(v string) string {
-	if v == "-" {
-		return "TEXT"
+func numbers(list []int64) []string {
+	var texts []string
+	for _, n := range list {
+		if s := strconv.FormatInt(n, 10); !slices.Contains(texts, s) {
+			texts = append(texts, s)
+		}
 	}
-	return v
+	return texts
+}
+
+// addFields adds the fields of a message, with dots for those of a message in it.
+func addFields(m protoreflect.Message, in string, fields map[string][]string) (ok bool) {
+	ok = true
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		name := in + string(f.Name())
+		switch {
+		case f.IsMap():
+			ok = false
+		case f.IsList() && f.Message() != nil:
+			ok = v.List().Len() == 1 && addFields(v.List().Get(0).Message(), name+".", fields)
+		case f.IsList():
+			for i := range v.List().Len() {
+				fields[name] = append(fields[name], v.List().Get(i).String())
+			}
+		case f.Message() != nil:
+			wait, isWait := v.Message().Interface().(*durationpb.Duration)
+			if !isWait {
+				ok = addFields(v.Message(), name+".", fields)
+				break
+			}
+			fields[name] = []string{wait.AsDuration().String()}
+		case f.Enum() != nil:
+			fields[name] = []string{jsonform.EnumName(f.Enum(), v.Enum())}
+		default:
+			fields[name] = []string{fmt.Sprint(v.Interface())}
+		}
+		return ok
+	})
+	return ok
+}
+
+// match returns the values of the arguments if the row makes the call with these fields.
+func (r *row) match(method string, fields map[string][]string) (map[string][]string, bool) {
+	calls, parts := r.parts()
+	if calls != method {
+		return nil, false
+	}
+	given, n := map[string][]string{}, 0
+	for _, p := range parts {
+		values, set := fields[p.field]
+		switch {
+		case p.field == "": // its only value says what the method does
+			given[p.arg] = []string{p.choices}
+			continue
+		case !set && (p.required || p.fixed != ""), p.fixed != "" && !slices.Equal(values, []string{p.fixed}):
+			return nil, false
+		case !set:
+			continue
+		}
+		n++
+		switch {
+		case p.arg == "":
+			continue
+		case values == nil:
+			values = []string{placeholder(p.field)}
+		case len(values) > 1 && !p.many || !p.fits(values[0]):
+			return nil, false
+		}
+		given[p.arg] = others(values)
+	}
+	return given, n == len(fields)
+}
+
+// placeholder stands for a value that the caller must add. A time is a wait, which has a usual one.
+func placeholder(field string) string {
+	switch name := field[strings.LastIndexByte(field, '.')+1:]; name {
+	case "block":
+		return "REASON"
+	case "body":
+		return "TEXT"
+	case "until":
+		return "30m"
+	default:
+		return strings.ToUpper(name)
+	}
+}
+
+// others replaces values that are no single words by TEXT: they are texts of others, such as the scope of a token.
+func others(values []string) []string {
+	words := slices.Clone(values)
+	for i, v := range values {
+		if !prompt.Word(v) {
+			words[i] = "TEXT"
+		}
+	}
+	return words
 }
 
 // call writes the call of the row with the values.

@@ -70,7 +70,7 @@ func showInbox(c *call) error {
 		_ = c.say("no messages")
 	}
 	if waiting := prompt.Owed(c.voice.Work(false)); len(waiting) > 0 {
-		return c.say("Open work: %s; %s shows the commands", prompt.KindsOf(waiting), toolCall("next"))
+		return c.say("Open work: %s; %s shows the commands", prompt.KindsOf(waiting), "turn {}")
 	}
 	return nil
 }

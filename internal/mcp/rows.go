@@ -13,125 +13,110 @@ type row struct {
 	run          func(*call) error
 }
 
-// rows returns the rows. The template is the command line of brokerctl with the same effect. In it, <name> is an
-// argument that must be given, [name] one that may be, and {name} one whose value is a word of the command itself. An
-// ellipsis marks a list. A colon begins a condition on the value: a name of conditions, or the possible values. After a
-// flag, = begins its value.
+// rows returns the rows. A template begins with the method that the row calls with one request, if it does so. Its words
+// are the arguments: <name> must be given, [name] may be; an ellipsis marks a list; a colon begins a condition on the value:
+// a name of conditions, or the possible values. Before =, a word names the field of the request that has the argument, or
+// that has a fixed value.
 //
-// nextCall uses the first row whose template fits a command line, so the shortest call comes first.
+// A call that the broker proposes is written with the first row whose method and fields fit, so the shortest comes first.
 func rows() []row {
 	return []row{
-		{"turn", "", "next --wait=[wait]", nextTurn},
-		{"turn", "", "{read:inbox}", showInbox},
-		{"turn", "", "inbox --{read:summary}", showSummary},
-		{"turn", "", "artifact download <artifact> --to=-", showArtifact},
-		{"turn", "", "thread get <read>", showThread},
-		{"turn", "", "receive --thread=<read> --wait=[wait]", showThread},
-		{"turn", "", "message get <read>", showThread},
-		{"turn", "", "message report <read>", showThread},
+		{"turn", "", "[wait]", nextTurn},
+		{"turn", "", "ListMessages box=inbox <read:inbox>", showInbox},
+		{"turn", "", "GetInboxSummary <read:summary>", showSummary},
+		{"turn", "", "DownloadArtifact name=<artifact>", showArtifact},
+		{"turn", "", "GetMessage id=<read>", showThread},
+		{"turn", "", "Receive filter.thread_id=<read> wait=[wait]", showThread},
 
-		{"send", "", "send <to> <subject> --body=<text> " + content, send},
-		{"send", "", "send <to> <text> " + content, send},
-		{"send", "", "send <to> " + content, send},
-		{"send", "", "ask <to> <subject> --body=<text> --wait=<ask> " + content, ask},
-		{"send", "", "ask <to> <text> --wait=<ask> " + content, ask},
-		{"send", "", "reply <answers> --body=[text] --subject=[subject] --priority=[priority] --type=[type]" +
-			" --file=[files...] --payload=[data]", answerMessage},
+		{"send", "", "target=<to> subject=<subject> body=<text> " + content, send},
+		{"send", "", "target=<to> body=<text> " + content, send},
+		{"send", "", "target=<to> " + content, send},
+		{"send", "", "target=<to> subject=<subject> body=<text> wait=<ask> " + content, ask},
+		{"send", "", "target=<to> body=<text> wait=<ask> " + content, ask},
+		{"send", "", "Reply id=<answers> message.body=[text] message.subject=[subject] message.priority=[priority]" +
+			" message.type=[type] message.files=[files...] message.payload=[data]", answerMessage},
 
-		{"settle", "ack", "ack [id...:message]", ackMessages},
-		{"settle", "ack", "task complete <id:task>", completeTask},
-		{"settle", "reply", "reply [id:message] --ack --body=[text] --payload=[data]", replyAndAck},
-		{"settle", "reply", "task complete <id:task> --result=[text]", completeTask},
-		{"settle", "fail", "nack [id...:message] --error=[text] --fatal=[final]", nackMessages},
-		{"settle", "fail", "task fail <id:task> --error=[text] --fatal=[final]", failTask},
-		{"settle", "release", "release [id...:message]", releaseClaims},
-		{"settle", "release", "task release <id:task>", releaseTask},
-		{"settle", "extend", "extend [id...:message]", extendClaims},
-		{"settle", "extend", "task update <id:task> --note=[text]", updateTask},
+		{"settle", "ack", "AckMessages ids=[id...:message]", ackMessages},
+		{"settle", "ack", "CompleteTask id=<id:task>", completeTask},
+		{"settle", "reply", "Reply id=[id:message] ack=true message.body=[text] message.payload=[data]", replyAndAck},
+		{"settle", "reply", "CompleteTask id=<id:task> result=[text]", completeTask},
+		{"settle", "fail", "NackMessages nacks.claim_id=[id...:message] nacks.error=[text] nacks.fatal=[final]", nackMessages},
+		{"settle", "fail", "FailTask id=<id:task> error=[text] fatal=[final]", failTask},
+		{"settle", "release", "ReleaseClaims ids=[id...:message]", releaseClaims},
+		{"settle", "release", "ReleaseTask id=<id:task>", releaseTask},
+		{"settle", "extend", "ExtendClaims extensions.claim_id=[id...:message]", extendClaims},
+		{"settle", "extend", "UpdateTask id=<id:task> note=[text]", updateTask},
 
-		{"lock", "acquire", "lock acquire <paths...> --shared=[shared] --wait=[wait] --for=[for] --reason=[reason]",
-			acquireLocks},
-		{"lock", "release", "lock release --{paths:all}", releaseLocks},
-		{"lock", "release", "lock release <paths...>", releaseLocks},
-		{"lock", "extend", "lock extend <paths...> --for=[for]", extendLocks},
-		{"lock", "list", "lock list [paths]", listLocks},
+		{"lock", "acquire", "AcquireLocks paths=<paths...> mode=[shared] wait=[wait] max_hold=[for] reason=[reason]", acquireLocks},
+		{"lock", "release", "<paths:all>", releaseLocks},
+		{"lock", "release", "ReleaseLocks fences=<paths...>", releaseLocks},
+		{"lock", "extend", "ExtendLocks fences=<paths...> max_hold=[for]", extendLocks},
+		{"lock", "list", "ListLocks path=[paths]", listLocks},
 
-		{"state", "get", "state get <key> --namespace=[namespace]", getState},
-		{"state", "put", "state put <key> <value> --type=[type] --if-revision=[revision] --namespace=[namespace]",
-			putState},
-		{"state", "append", "state append <key> <value> --namespace=[namespace]", appendState},
-		{"state", "list", "state list [key] --namespace=[namespace]", listState},
-		{"state", "delete", "state delete <key> --if-revision=[revision] --namespace=[namespace]", deleteState},
+		{"state", "get", "key=<key> namespace=[namespace]", getState},
+		{"state", "put", "key=<key> value=<value> type=[type] compare_revision=[revision] namespace=[namespace]", putState},
+		{"state", "append", "key=<key> value=<value> namespace=[namespace]", appendState},
+		{"state", "list", "prefix=[key] namespace=[namespace]", listState},
+		{"state", "delete", "DeleteState key=<key> compare_revision=[revision] namespace=[namespace]", deleteState},
 
-		{"task", "create", "task create <title> --id=[id] --description=[text] --role=[role] --assignee=[assignee]" +
-			" --depends-on=[depends_on...] --parent=[parent] --priority=[priority]", createTask},
-		{"task", "list", "task list --state=[state...] --role=[role] --assignee=[assignee] --parent=[parent]",
-			listTasks},
-		{"task", "show", "task get <id> --full", showTask},
-		{"task", "show", "task get <id>", showTask},
-		{"task", "claim", "task claim [id] --wait=[wait]", claimTask},
-		{"task", "update", "task update [id] --note=[text] --progress=[progress] --title=[title] --priority=[priority]",
-			updateTask},
-		{"task", "complete", "task complete [id] --result=[text]", completeTask},
-		{"task", "fail", "task fail [id] --error=[text]", failTask},
-		{"task", "block", "task block [id] --reason=<text>", blockTask},
-		{"task", "unblock", "task unblock [id]", unblockTask},
-		{"task", "decline", "task release [id] --decline --reason=<text>", declineTask},
-		{"task", "release", "task release [id] --reason=[text]", releaseTask},
-		{"task", "cancel", "task cancel <id> --reason=[text]", cancelTask},
-		{"task", "retry", "task retry <id>", retryTask},
-		{"task", "wait", "task wait [id...] --wait=[wait] --after=[after]", waitTasks},
+		{"task", "create", "title=<title> id=[id] description=[text] role=[role] assignee=[assignee] depends_on=[depends_on...]" +
+			" parent=[parent] priority=[priority]", createTask},
+		{"task", "list", "states=[state...] role=[role] assignee=[assignee] parent=[parent]", listTasks},
+		{"task", "show", "GetTask id=<id>", showTask},
+		{"task", "claim", "ClaimTask id=[id] wait=[wait]", claimTask},
+		{"task", "update", "UpdateTask id=[id] note=[text] progress=[progress] title=[title] priority=[priority]", updateTask},
+		{"task", "complete", "CompleteTask id=[id] result=[text]", completeTask},
+		{"task", "fail", "FailTask id=[id] error=[text]", failTask},
+		{"task", "block", "UpdateTask id=[id] block=<text>", blockTask},
+		{"task", "unblock", "UpdateTask id=[id] unblock=true", unblockTask},
+		{"task", "decline", "ReleaseTask id=[id] decline=true reason=<text>", declineTask},
+		{"task", "release", "ReleaseTask id=[id] reason=[text]", releaseTask},
+		{"task", "cancel", "CancelTask id=<id> reason=[text]", cancelTask},
+		{"task", "retry", "RetryTask id=<id>", retryTask},
+		{"task", "wait", "WaitTasks task_ids=[id...] wait=[wait] after_revision=[after]", waitTasks},
 
-		{"decide", "review", "review submit <about> [to] --body=[text] --task=[task] --wait=[wait]",
-			submitReview},
-		{"decide", "plan", "plan submit <about> [to] --body=[text] --task=[task] --wait=[wait]", submitPlan},
-		{"decide", "question", "decision open <to> <about> --body=[text] --verdict=[options...] --task=[task] --wait=[wait]",
-			submitQuestion},
-		{"decide", "question", "decision open <to> <text> --verdict=[options...] --task=[task] --wait=[wait]",
-			submitQuestion},
-		{"decide", "shutdown", "agent shutdown <to> [text] --wait=[wait]", submitShutdown},
-		{"decide", "vote", "vote open <about> <options...> --body=[text] --to=[to...] --task=[task] --wait=[wait]",
-			openVote},
-		{"decide", "vote", "vote open <text> <options...> --to=[to...] --task=[task] --wait=[wait]", openVote},
-		{"decide", "blocker", "blocker raise <text> --on=[on] --to=[to] --task=[task] --wait=[wait]", raiseBlocker},
-		{"decide", "handoff", "handoff create <to> <about> --background=[text] --task=<task> --transfer-task --wait=[wait]",
-			createHandoff},
-		{"decide", "handoff", "handoff create <to> <about> --background=[text] --wait=[wait]", createHandoff},
-		{"decide", "answer", "decision {answer:cancel} <id:decision>", cancelDecision},
-		{"decide", "answer", "decision {answer:defer} <id:decision> <wait>", deferDecision},
-		{"decide", "answer", "decision decide <id:decision> <answer> --reason=[text]", decide},
-		{"decide", "answer", "blocker {answer:ack} <id:blocker>", acknowledgeBlocker},
-		{"decide", "answer", "blocker {answer:resolve} <id:blocker> [text]", resolveBlocker},
-		{"decide", "answer", "handoff {answer:accept|reject} <id:handoff> [text]", answerHandoff},
-		{"decide", "answer", "handoff {answer:cancel} <id:handoff>", cancelHandoff},
-		{"decide", "answer", "vote {answer:close} <id:vote>", closeVote},
-		{"decide", "answer", "vote cast <id:vote> <answer> --reason=[text]", castVote},
-		{"decide", "answer", "review {answer:approve|revise|reject} <id> --reason=[text]", decideReview},
-		{"decide", "answer", "plan {answer:approve|revise|reject} <id> --reason=[text]", decidePlan},
-		{"decide", "answer", "decision {answer:accept|defer|reject} <id> [text]", decide},
-		{"decide", "resubmit", "decision resubmit <id:decision> --body=[text]", resubmitDecision},
-		{"decide", "show", "blocker get <id:blocker> --wait=[wait]", showBlocker},
-		{"decide", "show", "handoff get <id:handoff> --wait=[wait]", showHandoff},
-		{"decide", "show", "vote get <id:vote> --wait=[wait]", showVote},
-		{"decide", "show", "decision get <id> --wait=[wait]", showDecision},
-		{"decide", "show", "review get <id> --wait=[wait]", showReview},
-		{"decide", "show", "plan get <id> --wait=[wait]", showPlan},
+		{"decide", "review", "scope=<about> to=[to] body=[text] task_id=[task] wait=[wait]", submitReview},
+		{"decide", "plan", "scope=<about> to=[to] body=[text] task_id=[task] wait=[wait]", submitPlan},
+		{"decide", "question", "to=<to> title=<about> body=[text] verdicts=[options...] task_id=[task] wait=[wait]", submitQuestion},
+		{"decide", "question", "to=<to> title=<text> verdicts=[options...] task_id=[task] wait=[wait]", submitQuestion},
+		{"decide", "shutdown", "to=<to> title=[text] wait=[wait]", submitShutdown},
+		{"decide", "vote", "title=<about> options=<options...> body=[text] electorate=[to...] task_id=[task] wait=[wait]", openVote},
+		{"decide", "vote", "title=<text> options=<options...> electorate=[to...] task_id=[task] wait=[wait]", openVote},
+		{"decide", "blocker", "reason=<text> awaited=[on] recipients=[to] task_id=[task] wait=[wait]", raiseBlocker},
+		{"decide", "handoff", "to=<to> title=<about> background=[text] task_id=<task> wait=[wait]", createHandoff},
+		{"decide", "handoff", "to=<to> title=<about> background=[text] wait=[wait]", createHandoff},
+		{"decide", "answer", "CancelDecision id=<id:decision> <answer:cancel>", cancelDecision},
+		{"decide", "answer", "Decide id=<id:decision> verdict=<answer:defer> until=<wait>", deferDecision},
+		{"decide", "answer", "Decide id=<id:decision> verdict=<answer> reason=[text]", decide},
+		{"decide", "answer", "AcknowledgeBlocker id=<id:blocker> <answer:ack>", acknowledgeBlocker},
+		{"decide", "answer", "ResolveBlocker id=<id:blocker> <answer:resolve> resolution=[text]", resolveBlocker},
+		{"decide", "answer", "AcceptHandoff id=<id:handoff> <answer:accept> notes=[text]", answerHandoff},
+		{"decide", "answer", "RejectHandoff id=<id:handoff> <answer:reject> notes=[text]", answerHandoff},
+		{"decide", "answer", "CancelHandoff id=<id:handoff> <answer:cancel>", cancelHandoff},
+		{"decide", "answer", "CloseVote id=<id:vote> <answer:close>", closeVote},
+		{"decide", "answer", "CastVote id=<id:vote> option=<answer> reason=[text]", castVote},
+		{"decide", "answer", "id=<id> verdict=<answer:approve|revise|reject> reason=[text]", decideReview},
+		{"decide", "answer", "id=<id> verdict=<answer:accept|defer> reason=[text]", decide},
+		{"decide", "resubmit", "ResubmitDecision id=<id:decision> content.body=[text]", resubmitDecision},
+		{"decide", "show", "GetBlocker id=<id:blocker> wait=[wait]", showBlocker},
+		{"decide", "show", "GetHandoff id=<id:handoff> wait=[wait]", showHandoff},
+		{"decide", "show", "GetVote id=<id:vote> wait=[wait]", showVote},
+		{"decide", "show", "GetDecision id=<id> wait=[wait]", showDecision},
 
-		{"team", "list", "agent list --role=[about]", listAgents},
-		{"team", "explain", "explain [about...]", showFindings},
-		{"team", "show", "agent get [about] --full", showAgent},
-		{"team", "show", "agent get [about]", showAgent},
-		{"team", "status", "agent heartbeat --activity=[text]", reportActivity},
-		{"team", "nudge", "agent nudge <to> [text]", nudge},
-		{"team", "halt", "agent halt <to> [text]", halt},
-		{"team", "resume", "agent resume <to> [text]", resume},
-		{"team", "leave", "agent deregister --reason=[text]", leave},
+		{"team", "list", "ListAgents role=[about]", listAgents},
+		{"team", "explain", "Explain subject=[about...]", showFindings},
+		{"team", "show", "GetAgent view=full name=[about]", showAgent},
+		{"team", "show", "GetAgent name=[about]", showAgent},
+		{"team", "status", "Heartbeat activity=[text]", reportActivity},
+		{"team", "nudge", "SendMessages type=nudge target=<to> subject=[text]", nudge},
+		{"team", "halt", "SendMessages type=halt target=<to> subject=[text]", halt},
+		{"team", "resume", "SendMessages type=resume target=<to> subject=[text]", resume},
+		{"team", "leave", "DeregisterAgent reason=[text]", leave},
 	}
 }
 
-// content are the options that every message may have.
-const content = "--priority=[priority] --type=[type] --task=[task] --file=[files...] --payload=[data]" +
-	" --reply-to=[answers]"
+// content are the arguments that every message may have.
+const content = "priority=[priority] type=[type] task_id=[task] files=[files...] payload=[data] in_reply_to=[answers]"
 
 // conditions are the conditions on values that have names. The broker gives tasks and decisions
 // these ids, unless their creators choose others for tasks.
@@ -146,39 +131,35 @@ var conditions = map[string]*regexp.Regexp{
 
 // A part is one word of a template.
 type part struct {
-	flag     string // with its dashes; "" for an argument of the command
-	fixed    string // the word, or the value of the flag; "" if an argument of the tool gives it
+	field    string // of the request; "" if the row reads the argument itself
+	fixed    string // the value of the field; "" if an argument of the tool gives it
 	arg      string // the argument of the tool
 	many     bool
 	required bool
-	word     bool   // the value is a word of the command
-	prefix   string // of that word
 	choices  string // the condition on the value
 }
 
 // parts takes a template apart.
-func (r *row) parts() []part {
-	var parts []part
+func (r *row) parts() (method string, parts []part) {
 	for _, word := range strings.Fields(r.template) {
 		var p part
-		if before, after, found := strings.Cut(word, "{"); found {
-			p.prefix, word = before, "{"+after
+		if field, after, found := strings.Cut(word, "="); found {
+			p.field, word = field, after
 		}
-		if strings.HasPrefix(word, "--") {
-			p.flag, word, _ = strings.Cut(word, "=")
-		}
-		if !strings.ContainsAny(word, "<[{") {
-			p.fixed = word
-			parts = append(parts, p)
+		switch {
+		case word[0] == '<' || word[0] == '[':
+			inner, choices, _ := strings.Cut(word[1:len(word)-1], ":")
+			p.arg, p.many = strings.CutSuffix(inner, "...")
+			p.required, p.choices = word[0] == '<', choices
+		case p.field == "":
+			method = word
 			continue
+		default:
+			p.fixed = word
 		}
-		p.word, p.required = word[0] == '{', word[0] != '['
-		inner, choices, _ := strings.Cut(word[1:len(word)-1], ":")
-		p.arg, p.many = strings.CutSuffix(inner, "...")
-		p.choices = choices
 		parts = append(parts, p)
 	}
-	return parts
+	return method, parts
 }
 
 // fits reports whether a value meets the condition.

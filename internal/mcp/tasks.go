@@ -306,8 +306,7 @@ func waitTasks(c *call) error {
 	case pb.WaitOutcome_WAIT_OUTCOME_DONE:
 		return nil
 	case pb.WaitOutcome_WAIT_OUTCOME_ATTENTION:
-		again := toolCall(fmt.Sprintf("task wait %s --after %d",
-			strings.Join(request.GetTaskIds(), " "), answer.GetRevision()))
+		again := do(&pb.WaitTasksRequest{TaskIds: request.GetTaskIds(), AfterRevision: answer.GetRevision()})
 		return refusef("%s; %s continues to wait", prompt.Attention(answer), again)
 	}
 	return nothingf("not done within %s", prompt.Duration(request.GetWait().AsDuration()))

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -59,9 +60,6 @@ func showFindings(c *call) error {
 		return err
 	}
 	for _, f := range answer.GetFindings() {
-		for i, command := range f.GetCommands() {
-			f.Commands[i] = c.voice.Suggested(command)
-		}
 		c.voice.Finding(c.w, f)
 	}
 	if len(answer.GetFindings()) == 0 {
@@ -80,8 +78,7 @@ func showAgent(c *call) error {
 	c.details(answer, "agent", "holdings")
 	c.details(answer.GetHoldings(), "work", "to_answer")
 	for _, q := range answer.GetHoldings().GetToAnswer() {
-		fmt.Fprintf(c.w, "owes an answer to %s: %s\n", c.voice.Question(q, true), toolCall(fmt.Sprintf("reply %d ANSWER",
-			q.GetRevision())))
+		fmt.Fprintf(c.w, "owes an answer to %s: %s\n", c.voice.Question(q, true), c.voice.Reply(strconv.FormatInt(q.GetRevision(), 10), false))
 	}
 	for _, i := range answer.GetHoldings().GetWork() {
 		fmt.Fprintln(c.w, c.voice.ItemLine(i, true))
@@ -99,7 +96,7 @@ func reportActivity(c *call) error {
 		prompt.UpTo1000(answer.GetUnread()), prompt.UpTo1000(answer.GetClaimable()),
 		prompt.Duration(answer.GetLease().AsDuration()))
 	if d := answer.GetDirectives(); len(d) > 0 {
-		_ = c.say("directives: %s; see %s", prompt.Names(d, len(d)), toolCall("next"))
+		_ = c.say("directives: %s; see %s", prompt.Names(d, len(d)), "turn {}")
 	}
 	prompt.Losses(c.w, answer)
 	return nil

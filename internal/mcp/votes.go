@@ -28,7 +28,7 @@ func openVote(c *call) error {
 	}
 	_ = c.say("opened %s for %s, closes %s",
 		v.GetId(), prompt.Count(int64(v.GetElectors()), "elector"), c.voice.When(v.GetDeadline()))
-	c.then("to wait for the outcome", "vote get %s"+outcomeWait, v.GetId())
+	c.then("to wait for the outcome", &pb.GetVoteRequest{Id: v.GetId(), Wait: outcomeWait()})
 	return nil
 }
 
@@ -84,7 +84,7 @@ func awaitVote(c *call, id string) error {
 	case !closed && wait > 0:
 		return nothingf("vote %s is not closed after %s", v.GetId(), prompt.Duration(wait))
 	case !closed:
-		c.then("if you are an elector", "vote cast %s OPTION", v.GetId())
+		c.then("if you are an elector", &pb.CastVoteRequest{Id: v.GetId()}, "option")
 	case wait > 0 && v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_WINNER:
 		return refusef("vote %s closed without a winner: %s", v.GetId(), prompt.VoteOutcome(nil, v))
 	}

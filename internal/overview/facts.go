@@ -33,7 +33,6 @@ type Facts struct {
 	Agents    []Agent
 	Events    []events.Event // newest first
 	Findings  []finding.Finding
-	About     finding.Question // that the findings answer
 	Time      time.Time
 	Revision  int64
 }
@@ -75,7 +74,6 @@ type past struct {
 	samples  []sample       // oldest first
 
 	findings  []finding.Finding
-	about     finding.Question
 	explainAt time.Time // when the findings are to be refreshed
 }
 
@@ -113,7 +111,7 @@ func (r *reader) read(ctx context.Context, now time.Time) (*Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read overview: %w", err)
 	}
-	f.Events, f.Findings, f.About = p.events, p.findings, p.about
+	f.Events, f.Findings = p.events, p.findings
 	f.Rates = p.rates(sample{now, f.Crew.Sent, f.Crew.Received, f.Crew.Processed, f.Revision})
 	return f, nil
 }
@@ -130,8 +128,8 @@ func (r *reader) explain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.about = finding.Question{Session: id, SessionName: r.session, Now: now}
-		p.findings, err = r.Sources.Explain(s, p.about)
+		about := finding.Question{Session: id, SessionName: r.session, Now: now}
+		p.findings, err = r.Sources.Explain(s, about)
 		return err
 	})
 	if err != nil {

@@ -105,7 +105,7 @@ func frameProto(f *Facts) *pb.WatchOverviewResponse {
 		})
 	}
 	for i := range f.Findings {
-		m.Findings = append(m.Findings, f.Findings[i].Proto(&f.About))
+		m.Findings = append(m.Findings, f.Findings[i].Proto())
 	}
 	return m
 }

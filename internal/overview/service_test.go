@@ -219,7 +219,7 @@ func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
 		found[x.GetSubject()] = x
 	}
 	if x := found["mailbox builder-1"]; x.GetSummary() != "1 dead letter" ||
-		x.GetActions()[0].GetMethod() != "/brokerd.v1.MessageService/RedriveDeadLetters" {
+		testkit.Call(x.GetCalls()[0]) != `RedriveDeadLetters {"mailbox":"builder-1"}` {
 		t.Errorf("findings: %v", got.GetFindings())
 	}
 	if found["mailbox role:critic"] == nil {

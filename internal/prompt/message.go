@@ -6,21 +6,24 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 )
 
 // A Voice is how a text names commands and times: for a shell, or as calls of tools.
 type Voice struct {
-	// Command writes a command line of brokerctl, given without the word brokerctl, as the reader carries it out.
-	Command func(line string) string
-	// Also is Command for a line that follows another one in a sentence.
-	Also func(line string) string
-	// Suggested is Command for a command line that the broker suggests, given with the word brokerctl.
-	Suggested func(command string) string
+	// Command writes a call as the reader makes it.
+	Command func(call calls.Call) string
+	// Also is Command for a call that follows another one in a sentence.
+	Also func(call calls.Call) string
+	// Proposed is Command for a call that the broker proposes.
+	Proposed func(call *pb.Call) string
 	// Shorten shortens commands of which the reader chooses one. Nil leaves them as they are.
 	Shorten func(commands []string) []string
 	// When writes a time; "" for nil.
@@ -32,11 +35,24 @@ type Voice struct {
 	Work func(again bool) []*pb.WorkItem
 }
 
-func (v Voice) command(format string, args ...any) string {
-	return v.Command(fmt.Sprintf(format, args...))
+func (v Voice) do(request proto.Message, missing ...string) string {
+	return v.Command(calls.Do(request, missing...))
 }
 
-func (v Voice) also(format string, args ...any) string { return v.Also(fmt.Sprintf(format, args...)) }
+func (v Voice) also(request proto.Message, missing ...string) string {
+	return v.Also(calls.Do(request, missing...))
+}
+
+// Reply writes the call that answers a message, named by its id, its revision or a claim.
+func (v Voice) Reply(id string, ack bool) string {
+	return v.do(&pb.ReplyRequest{Id: id, Ack: ack}, "message.body")
+}
+
+// seen writes the call that acknowledges a message or a claim.
+func (v Voice) seen(id string) string { return v.do(&pb.AckMessagesRequest{Ids: []string{id}}) }
+
+// OutcomeWait is how long texts propose to wait for an outcome.
+const OutcomeWait = 90 * time.Second
 
 // Rendered is a message with what is known beside it: how it stands with a delivery or a claim.
 type Rendered struct {
@@ -144,7 +160,7 @@ func (v Voice) Message(w io.Writer, r Rendered) {
 	line("Subject", m.GetSubject())
 	line("Labels", Labels(m.GetLabels()))
 	line("Files", Files(m.GetFiles()))
-	line("Artifacts ("+v.command("artifact download NAME")+")", strings.Join(m.GetArtifacts(), ", "))
+	line("Artifacts ("+v.do(&pb.DownloadArtifactRequest{}, "name")+")", strings.Join(m.GetArtifacts(), ", "))
 	if m.GetBody() != "" {
 		fmt.Fprintln(&text, strings.TrimRight(Clean(m.GetBody()), "\n"))
 	}
@@ -234,25 +250,23 @@ func Advice(m *pb.Message) string {
 
 // todo is the advice with the command that it names.
 func (v Voice) todo(m *pb.Message) string {
-	return strings.Replace(Advice(m), "agent deregister", v.also("agent deregister"), 1)
+	return strings.Replace(Advice(m), "agent deregister", v.also(&pb.DeregisterAgentRequest{}), 1)
 }
 
 // AfterClaim says what to do with a claim.
 func (v Voice) AfterClaim(m *pb.Message, id string) string {
-	finish := "ack " + id
 	if i := v.ItemOf(m); i != nil {
 		return v.AfterItem(i)
 	}
-	switch todo := v.todo(m); {
-	case todo != "":
-		return fmt.Sprintf("%s. To say that you have seen it: %s", todo, v.command("ack %s", id))
-	case m.GetRequiresResponse():
-		finish = fmt.Sprintf("reply %s ANSWER --ack", id)
-	case wantsReport(m):
-		finish = fmt.Sprintf("reply %s RESULT --ack", id)
+	if todo := v.todo(m); todo != "" {
+		return fmt.Sprintf("%s. To say that you have seen it: %s", todo, v.seen(id))
 	}
-	return fmt.Sprintf("%s when done; %s if it failed; %s to return it", v.Command(finish),
-		v.also("nack %s --error WHY", id), v.also("release %s", id))
+	finish := v.seen(id)
+	if m.GetRequiresResponse() || wantsReport(m) {
+		finish = v.Reply(id, true)
+	}
+	return fmt.Sprintf("%s when done; %s if it failed; %s to return it", finish,
+		v.also(&pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id}}}, "nacks.error"), v.also(&pb.ReleaseClaimsRequest{Ids: []string{id}}))
 }
 
 // wantsReport reports whether the sender of a message should receive the result: an agent that sent
@@ -267,20 +281,20 @@ func wantsReport(m *pb.Message) bool {
 
 // AfterMail says what to do with a message in the own mailbox.
 func (v Voice) AfterMail(m *pb.Message, d *pb.Delivery) string {
+	id := strconv.FormatInt(m.GetRevision(), 10)
 	switch state := d.GetState(); {
 	case state == pb.DeliveryState_DELIVERY_STATE_CLAIMED:
 		return v.AfterClaim(m, d.GetClaimId())
 	case state != pb.DeliveryState_DELIVERY_STATE_PENDING:
 		return ""
 	case IsQueue(d.GetMailbox()):
-		return v.command("claim %d", m.GetRevision()) + " to take it"
+		return v.do(&pb.ClaimMessagesRequest{Ids: []string{id}}) + " to take it"
 	}
 	if i := v.ItemOf(m); i != nil {
 		return v.AfterItem(i)
 	}
 	if Advice(m) != "" {
-		return fmt.Sprintf("%s. To say that you have seen it: %s", v.todo(m), v.command("ack %d", m.GetRevision()))
+		return fmt.Sprintf("%s. To say that you have seen it: %s", v.todo(m), v.seen(id))
 	}
-	return fmt.Sprintf("%s when dealt with; %s to answer",
-		v.command("ack %d", m.GetRevision()), v.also("reply %d ANSWER", m.GetRevision()))
+	return fmt.Sprintf("%s when dealt with; %s to answer", v.seen(id), v.also(&pb.ReplyRequest{Id: id}, "message.body"))
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -59,7 +61,9 @@ func (v Voice) NoReply(answer *pb.AskResponse) string {
 		pb.NoReplyReason_NO_REPLY_REASON_RESOLVED:  "its thread was resolved",
 	}
 	return fmt.Sprintf("no answer to %d comes any more, since %s (%s)", answer.GetRevision(),
-		cmp.Or(reasons[none.GetReason()], "it has ended"), v.command("explain %d", answer.GetRevision()))
+		cmp.Or(reasons[none.GetReason()], "it has ended"), v.do(&pb.ExplainRequest{
+			Subject: &pb.ExplainRequest_Message{Message: strconv.FormatInt(answer.GetRevision(), 10)},
+		}))
 }
 
 // NoReplyYet says that no answer came within a wait, which is a text such as "90s". thread is the conversation in
@@ -69,7 +73,10 @@ func (v Voice) NoReplyYet(answer *pb.AskResponse, thread, wait string) string {
 	if a := answer.GetAsleep(); a != nil {
 		asleep = "; " + v.Asleep(a)
 	}
-	later := v.command("receive --thread %s --wait 90s", ShellWord(cmp.Or(thread, strconv.FormatInt(answer.GetRevision(), 10))))
+	later := v.do(&pb.ReceiveRequest{
+		Filter: &pb.MessageFilter{ThreadId: cmp.Or(thread, strconv.FormatInt(answer.GetRevision(), 10))},
+		Wait:   durationpb.New(OutcomeWait),
+	})
 	return fmt.Sprintf("no answer to %d within %s%s; one that comes later is in the inbox: %s",
 		answer.GetRevision(), wait, asleep, later)
 }
@@ -232,13 +239,10 @@ func (v Voice) AfterDecision(w io.Writer, d *pb.Decision) {
 	}
 	switch d.GetState() {
 	case pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_ESCALATED:
-		Say(w, "Next: %s to wait for the verdict", v.command("decision get %s --wait 90s", d.GetId()))
+		Say(w, "Next: %s to wait for the verdict", v.do(&pb.GetDecisionRequest{Id: d.GetId(), Wait: durationpb.New(OutcomeWait)}))
 	case pb.DecisionState_DECISION_STATE_REVISING:
-		command := "decision resubmit " + d.GetId()
-		if group := Enum(d.GetKind()); Word(d.GetScope()) && (group == "review" || group == "plan") {
-			command = group + " submit " + ShellWord(d.GetScope())
-		}
-		Say(w, "Next: the opener submits the next round: %s", v.also("%s --body TEXT", command))
+		Say(w, "Next: the opener submits the next round: %s",
+			v.also(&pb.ResubmitDecisionRequest{Id: d.GetId()}, "content.body"))
 	}
 }
 
@@ -315,7 +319,7 @@ func VoteOutcome(w io.Writer, v *pb.Vote) string {
 	return OneLine(v.GetWinner()) + " wins"
 }
 
-// Finding writes a finding for a language model. Its commands are written as they are.
+// Finding writes a finding for a language model.
 func (v Voice) Finding(w io.Writer, f *pb.Finding) {
 	since := ""
 	if f.GetSince() != nil {
@@ -328,7 +332,7 @@ func (v Voice) Finding(w io.Writer, f *pb.Finding) {
 		fmt.Fprintf(&text, "Because: %s\n", OneLine(reason))
 	}
 	Framed(w, "a finding of the broker, which may quote other agents", text.String())
-	for _, command := range f.GetCommands() {
-		Say(w, "Run: %s", command)
+	for _, call := range f.GetCalls() {
+		Say(w, "Run: %s", v.Proposed(call))
 	}
 }

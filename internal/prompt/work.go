@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 )
 
 // mostItems is how many pieces of work a text shows.
@@ -49,8 +49,8 @@ func (v Voice) ItemLine(i *pb.WorkItem, title bool) string {
 	if title && i.GetTitle() != "" {
 		what += ": " + Clip(i.GetTitle(), 60)
 	}
-	if len(i.GetCommands()) > 0 {
-		what += " → " + v.Suggested(i.GetCommands()[0])
+	if len(i.GetCalls()) > 0 {
+		what += " → " + v.Proposed(i.GetCalls()[0])
 	}
 	return OneLine(what)
 }
@@ -76,7 +76,7 @@ func (v Voice) Items(w io.Writer, items []*pb.WorkItem) {
 		Say(w, "Open: %s", v.ItemLine(i, !ForModel(w)))
 	}
 	if more := len(items) - mostItems; more > 0 {
-		Say(w, "Open: %d more: %s", more, v.command("agent get --full"))
+		Say(w, "Open: %d more: %s", more, v.do(&pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL}))
 	}
 }
 
@@ -100,15 +100,12 @@ func (v Voice) ItemOf(m *pb.Message) *pb.WorkItem {
 	return nil
 }
 
-// showing are the commands of pieces of work that only show them.
-var showing = regexp.MustCompile(`^brokerctl (--session \S+ )?[a-z]+ get `)
-
-// AfterItem lists the commands that answer a piece of work.
+// AfterItem lists the calls that answer a piece of work.
 func (v Voice) AfterItem(i *pb.WorkItem) string {
 	var commands []string
-	for _, command := range i.GetCommands() {
-		if !showing.MatchString(command) {
-			commands = append(commands, v.Suggested(command))
+	for _, call := range i.GetCalls() {
+		if c, err := calls.Read(call); err != nil || !c.Shows() {
+			commands = append(commands, v.Proposed(call))
 		}
 	}
 	if v.Shorten != nil {
@@ -166,14 +163,14 @@ func (v Voice) Task(w io.Writer, answer *pb.ClaimTaskResponse) {
 	Say(w, "Next: %s", v.AfterTask(t))
 }
 
-// AfterTask lists the commands for a claimed task.
+// AfterTask lists the calls for a claimed task.
 func (v Voice) AfterTask(t *pb.Task) string {
-	id := ShellWord(t.GetId())
+	id := t.GetId()
 	s := fmt.Sprintf("%s when done; %s if it failed; %s while you cannot continue; %s to return it",
-		v.command("task complete %s --result TEXT", id), v.also("task fail %s --error WHY", id),
-		v.also("task block %s --reason WHY", id), v.also("task release %s", id))
+		v.do(&pb.CompleteTaskRequest{Id: id}, "result"), v.also(&pb.FailTaskRequest{Id: id}, "error"),
+		v.also(&pb.UpdateTaskRequest{Id: id}, "block"), v.also(&pb.ReleaseTaskRequest{Id: id}))
 	if stale := t.GetStaleAfter(); stale != nil {
-		s += fmt.Sprintf("; %s at least every %s", v.also("task update %s --note TEXT", id), Duration(stale.AsDuration()))
+		s += fmt.Sprintf("; %s at least every %s", v.also(&pb.UpdateTaskRequest{Id: id}, "note"), Duration(stale.AsDuration()))
 	}
 	return s
 }

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 func TestTask_ReturnsWhenTheLeaseOfItsHolderEnds(t *testing.T) {
@@ -201,12 +203,15 @@ func TestTask_IsPartOfWhatItsAgentsSee(t *testing.T) {
 	createAll(lead, &pb.NewTask{Id: "mine", Title: "x"}, &pb.NewTask{Id: "assigned", Title: "x", Assignee: "a"})
 	take(a, "mine")
 	out := apptest.Must(t, a.GetAgent, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
-	seen := map[string]pb.WorkRelation{}
+	seen := map[string][]string{}
 	for _, w := range out.GetHoldings().GetWork() {
-		seen[w.GetId()] = w.GetRelation()
+		seen[w.GetId()] = append([]string{w.GetRelation().String()}, testkit.Calls(w.GetCalls())...)
 	}
-	if seen["mine"] != pb.WorkRelation_WORK_RELATION_HOLDS || seen["assigned"] != pb.WorkRelation_WORK_RELATION_OWES {
-		t.Errorf("the agent sees %v", seen)
+	if d := cmp.Diff(map[string][]string{
+		"mine":     {"WORK_RELATION_HOLDS", `CompleteTask {"id":"mine"}`, `ReleaseTask {"id":"mine"}`},
+		"assigned": {"WORK_RELATION_OWES", `ClaimTask {"id":"assigned"}`, `ReleaseTask {"id":"assigned","decline":true} reason`},
+	}, seen); d != "" {
+		t.Errorf("the work of the agent, wanted (-) and got (+): %s", d)
 	}
 	st := apptest.Must(t, lead.GetStatus, &pb.GetStatusRequest{})
 	if !strings.Contains(st.String(), "task") {
@@ -255,16 +260,16 @@ func TestTask_ExplainNamesWhatStopsIt(t *testing.T) {
 	take(a, "broken")
 	fail(a, "broken", true)
 	for id, c := range map[string][2]string{
-		"broken": {"it failed after 1 attempt: it broke", "task retry broken"},
-		"after":  {"unless task broken, which has failed, is done", "task retry broken"},
-		"nobody": {"no registered agent can claim it", "agent list"},
+		"broken": {"it failed after 1 attempt: it broke", `RetryTask {"id":"broken"}`},
+		"after":  {"unless task broken, which has failed, is done", `RetryTask {"id":"broken"}`},
+		"nobody": {"no registered agent can claim it", `ListAgents {}`},
 	} {
 		out := apptest.Must(t, lead.Explain, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Task{Task: id}})
 		if len(out.GetFindings()) != 1 {
 			t.Fatalf("%s: %v", id, out)
 		}
 		f := out.GetFindings()[0]
-		if !strings.Contains(f.GetSummary(), c[0]) || len(f.GetCommands()) == 0 || !strings.Contains(f.GetCommands()[0], c[1]) {
+		if !strings.Contains(f.GetSummary(), c[0]) || len(f.GetCalls()) == 0 || testkit.Call(f.GetCalls()[0]) != c[1] {
 			t.Errorf("%s: %v", id, f)
 		}
 	}

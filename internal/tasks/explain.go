@@ -5,6 +5,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -30,25 +31,25 @@ func (*table) Items(q store.Querier, session int64, a directory.Agent, limit int
 	}
 	var items []work.Item
 	for _, t := range mine {
-		settle := finding.Command{"task", "complete", t.Id}
+		settle := calls.Do(&pb.CompleteTaskRequest{Id: t.Id})
 		if t.State == blocked {
-			settle = finding.Command{"task", "unblock", t.Id}
+			settle = calls.Do(&pb.UpdateTaskRequest{Id: t.Id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
 		}
-		items = append(items, t.item(work.Holds, settle, finding.Command{"task", "release", t.Id}))
+		items = append(items, t.item(work.Holds, settle, calls.Do(&pb.ReleaseTaskRequest{Id: t.Id})))
 	}
 	for _, t := range assigned {
 		if t.State == ready && len(items) < limit {
-			items = append(items, t.item(work.Owes, finding.Command{"task", "claim", t.Id},
-				finding.Command{"task", "release", t.Id, "--decline", "--reason", "REASON"}))
+			items = append(items, t.item(work.Owes, calls.Do(&pb.ClaimTaskRequest{Id: t.Id}),
+				calls.Do(&pb.ReleaseTaskRequest{Id: t.Id, Decline: true}, "reason")))
 		}
 	}
 	return items, nil
 }
 
-func (t *task) item(r work.Relation, commands ...finding.Command) work.Item {
+func (t *task) item(r work.Relation, commands ...calls.Call) work.Item {
 	return work.Item{
 		Kind: noun, ID: t.Id, Revision: t.Revision, Title: t.Title, State: word(t.State), Relation: r, Other: t.Creator,
-		Due: t.due, Commands: commands,
+		Due: t.due, Calls: commands,
 	}
 }
 
@@ -127,12 +128,12 @@ func (e *explainer) task(t *task) (f finding.Finding, err error) {
 	case failed:
 		f.Severity, f.Since = finding.Error, t.finishedAt
 		f.Summary = fmt.Sprintf("it failed after %s: %s", finding.Count(int(t.Attempts), "attempt"), finding.Clip(t.Error))
-		f.Commands = []finding.Command{{"task", "retry", t.Id}, {"task", "get", t.Id}}
+		f.Calls = []calls.Call{calls.Do(&pb.RetryTaskRequest{Id: t.Id}), calls.Do(&pb.GetTaskRequest{Id: t.Id})}
 	case cancelled:
 		f.Since, f.Summary = t.finishedAt, because("it was cancelled", t.Error)
 	default:
 		f.Since, f.Summary = t.finishedAt, "it is done, completed by "+t.Holder
-		f.Commands = []finding.Command{{"task", "get", t.Id}}
+		f.Calls = []calls.Call{calls.Do(&pb.GetTaskRequest{Id: t.Id})}
 	}
 	return f, err
 }
@@ -160,13 +161,13 @@ func (e *explainer) waiting(f *finding.Finding, t *task) error {
 	case o.State == failed:
 		f.Severity = finding.Error
 		f.Summary = fmt.Sprintf("it never becomes ready unless task %s, which has failed, is done", o.Id)
-		f.Commands = []finding.Command{{"task", "retry", o.Id}, {"task", "cancel", t.Id}}
+		f.Calls = []calls.Call{calls.Do(&pb.RetryTaskRequest{Id: o.Id}), calls.Do(&pb.CancelTaskRequest{Id: t.Id})}
 	case o.State == cancelled:
 		f.Severity = finding.Error
 		f.Summary = fmt.Sprintf("it never becomes ready, because task %s was cancelled", o.Id)
-		f.Commands = []finding.Command{{"task", "cancel", t.Id}}
+		f.Calls = []calls.Call{calls.Do(&pb.CancelTaskRequest{Id: t.Id})}
 	default:
-		f.Commands = []finding.Command{{"explain", "task", o.Id}}
+		f.Calls = []calls.Call{finding.Explain(finding.Task, o.Id)}
 	}
 	return nil
 }
@@ -200,7 +201,7 @@ func (e *explainer) ready(f *finding.Finding, t *task) error {
 		f.Severity = finding.Error
 		f.Summary = "it is ready, and no registered agent can claim it"
 		f.Reasons = append(f.Reasons, "it "+needed(t))
-		f.Commands = []finding.Command{{"agent", "list"}, {"task", "cancel", t.Id}}
+		f.Calls = []calls.Call{calls.Do(&pb.ListAgentsRequest{}), calls.Do(&pb.CancelTaskRequest{Id: t.Id})}
 		return nil
 	case len(able) == len(ended):
 		f.Severity = finding.Error
@@ -212,7 +213,7 @@ func (e *explainer) ready(f *finding.Finding, t *task) error {
 			f.Severity = finding.Warning
 		}
 	}
-	f.Commands = []finding.Command{{"explain", "agent", able[0]}}
+	f.Calls = []calls.Call{finding.Explain(finding.Agent, able[0])}
 	return nil
 }
 
@@ -247,11 +248,11 @@ func (e *explainer) held(f *finding.Finding, t *task) error {
 		f.Severity = finding.Warning
 		f.Reasons = append(f.Reasons, t.Holder+" is not alive")
 	}
-	release := finding.Command{"task", "release", t.Id}
+	release := calls.Do(&pb.ReleaseTaskRequest{Id: t.Id})
 	if !e.about.Mine(t.Holder) {
-		release = finding.Command{"explain", "agent", t.Holder}
+		release = finding.Explain(finding.Agent, t.Holder)
 	}
-	f.Commands = []finding.Command{{"task", "get", t.Id}, release}
+	f.Calls = []calls.Call{calls.Do(&pb.GetTaskRequest{Id: t.Id}), release}
 	if t.State == blocked {
 		f.Since = t.blockedAt
 		f.Summary = fmt.Sprintf("%s is blocked since %s%s: %s", t.Holder, e.about.When(t.blockedAt),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -24,13 +25,13 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 	for _, v := range owed {
 		item := s.Item(v, work.Owes)
 		item.Other = v.Opener
-		item.Commands = []finding.Command{{"vote", "cast", v.Id, "OPTION"}, {"vote", "get", v.Id}}
+		item.Calls = []calls.Call{calls.Do(&pb.CastVoteRequest{Id: v.Id}, "option"), calls.Do(&pb.GetVoteRequest{Id: v.Id})}
 		items = append(items, item)
 	}
 	opened, err := s.Open(q, session, work.Filter[*pb.Vote]{Opener: a.Name}, limit-len(items))
 	for _, v := range opened {
 		item := s.Item(v, work.Opened)
-		item.Commands = []finding.Command{{"vote", "get", v.Id, "--wait", "10m"}, {"vote", "close", v.Id}}
+		item.Calls = []calls.Call{calls.Do(&pb.GetVoteRequest{Id: v.Id, Wait: finding.Patience()}), calls.Do(&pb.CloseVoteRequest{Id: v.Id})}
 		items = append(items, item)
 	}
 	return items, err
@@ -73,7 +74,7 @@ func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Fi
 				Severity: finding.Info, Subject: "vote " + v.Id, Since: v.OpenedAt.AsTime(),
 				Summary: fmt.Sprintf("%s has not voted in %q, which closes at %s", about.Name, v.Title,
 					about.When(v.Deadline.AsTime())),
-				Commands: []finding.Command{{"vote", "get", v.Id}},
+				Calls: []calls.Call{calls.Do(&pb.GetVoteRequest{Id: v.Id})},
 			}
 		}
 		return found, err
@@ -92,7 +93,7 @@ func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Fi
 func (s *Service) finding(q store.Querier, about *finding.Question, v *pb.Vote) (finding.Finding, error) {
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "vote " + v.Id, Since: v.OpenedAt.AsTime(),
-		Commands: []finding.Command{{"vote", "get", v.Id}},
+		Calls: []calls.Call{calls.Do(&pb.GetVoteRequest{Id: v.Id})},
 	}
 	if v.State != open {
 		f.Since = v.ClosedAt.AsTime()
@@ -102,7 +103,7 @@ func (s *Service) finding(q store.Querier, about *finding.Question, v *pb.Vote) 
 	f.Summary = fmt.Sprintf("%q is open until %s; %d of %d electors have voted", v.Title,
 		about.When(v.Deadline.AsTime()), v.Ballots, v.Electors)
 	if about.Mine(v.Opener) {
-		f.Commands = append(f.Commands, finding.Command{"vote", "close", v.Id})
+		f.Calls = append(f.Calls, calls.Do(&pb.CloseVoteRequest{Id: v.Id}))
 	}
 	cast, err := s.ballots(q, v, "", maxElectors)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 func TestList_FiltersAndPages(t *testing.T) {
@@ -91,13 +92,13 @@ func TestItems_OpenVotesAreWorkOfElectorsAndOpener(t *testing.T) {
 		var lines []string
 		for _, i := range out.GetHoldings().GetWork() {
 			lines = append(lines, fmt.Sprintf("%s %s %s %s %q: %s", i.GetRelation(), i.GetKind(), i.GetId(), i.GetState(), i.GetOther(),
-				i.GetCommands()[0]))
+				testkit.Call(i.GetCalls()[0])))
 		}
 		return lines
 	}
 	want := [][]string{
-		{fmt.Sprintf(`WORK_RELATION_OPENED vote %s open "": brokerctl vote get %s --wait 10m`, v.GetId(), v.GetId())},
-		{fmt.Sprintf(`WORK_RELATION_OWES vote %s open "a": brokerctl vote cast %s OPTION`, v.GetId(), v.GetId())},
+		{fmt.Sprintf(`WORK_RELATION_OPENED vote %s open "": GetVote {"id":"%s","wait":"600s"}`, v.GetId(), v.GetId())},
+		{fmt.Sprintf(`WORK_RELATION_OWES vote %s open "a": CastVote {"id":"%s"} option`, v.GetId(), v.GetId())},
 		nil,
 	}
 	cast(team[2], v, "yes")

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/calls"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
-	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
@@ -82,11 +82,11 @@ type Item struct {
 	ID       string
 	Revision int64 // of its last change
 	Title    string
-	State    string            // in lower case, as brokerctl shows it
-	Relation Relation          // what the agent has to do with it
-	Other    string            // the agent or role on the other side; empty = none
-	Due      time.Time         // zero = none
-	Commands []finding.Command // that the agent may run; the one that settles it first
+	State    string       // in lower case, as brokerctl shows it
+	Relation Relation     // what the agent has to do with it
+	Other    string       // the agent or role on the other side; empty = none
+	Due      time.Time    // zero = none
+	Calls    []calls.Call // that the agent may make; the one that settles it first
 }
 
 // A Relation is what an agent has to do with a piece of work. The numbers are those of the API.

@@ -51,6 +51,10 @@ type ruling = command.Spec[*pb.DecideRequest, *pb.DecideResponse]
 // newRuling returns the command that gives a verdict on a decision of a kind; 0: of any. Without a verdict, an argument
 // is the verdict.
 func newRuling(kind pb.DecisionKind, verdict, flagsOf string, page command.Page, args ...command.Arg) ruling {
+	var sets map[string]string
+	if verdict != "" {
+		sets = map[string]string{"verdict": verdict}
+	}
 	return ruling{
 		Page: page,
 		Call: find(kind, func(q *pb.DecideRequest) *string { return &q.Id },
@@ -65,6 +69,8 @@ func newRuling(kind pb.DecisionKind, verdict, flagsOf string, page command.Page,
 			command.RequestID,
 		},
 		FlagsOf: flagsOf,
+		Narrow:  kind != 0,
+		Sets:    sets,
 		Prepare: func(g *command.Given, q *pb.DecideRequest) (err error) {
 			if verdict != "" {
 				q.Verdict = verdict
@@ -206,15 +212,16 @@ codes are those of brokerctl review submit.`,
 
 var decisionCancel = command.Spec[*pb.CancelDecisionRequest, *pb.CancelDecisionResponse]{
 	Page: command.Page{
-		Use:     "cancel ID [TEXT...]",
+		Use:     "cancel ID",
 		Short:   "Cancel an unfinished decision",
 		Long:    "Cancel an unfinished decision of the agent's own. Operators cancel any.",
-		Example: `  brokerctl --agent builder-1 decision cancel d-4711 "no longer needed"`,
+		Example: `  brokerctl --agent builder-1 decision cancel d-4711 --reason "no longer needed"`,
 	},
 	Call: find(0, func(q *pb.CancelDecisionRequest) *string { return &q.Id },
 		command.Of((*client.Client).Decisions, pb.DecisionServiceClient.CancelDecision)),
-	Args:    []command.Arg{anyDecision, {Field: "reason", Name: "the text", Text: true, Kind: command.Joined}},
-	Options: []command.Option{command.RequestID},
+	Args:    []command.Arg{anyDecision},
+	Options: []command.Option{{Field: "reason", Usage: "why, for the other side"}, command.RequestID},
+	Old:     "reason",
 	Shown:   "decision",
 	Text:    decisionText[*pb.CancelDecisionRequest, *pb.CancelDecisionResponse],
 }

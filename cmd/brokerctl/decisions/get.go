@@ -75,6 +75,7 @@ verdict; the exit codes are those of brokerctl review submit.`,
 			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.GetDecision)),
 		Args:    []command.Arg{decisionArg(kind)},
 		Options: []command.Option{waitForVerdict},
+		Narrow:  kind != 0,
 		After:   awaitVerdict[*pb.GetDecisionRequest, *pb.GetDecisionResponse],
 		Shown:   "decision",
 		Text: func(g *command.Given, w io.Writer, _ *pb.GetDecisionRequest, a *pb.GetDecisionResponse) {
@@ -89,7 +90,7 @@ func decisionArg(kind pb.DecisionKind) command.Arg {
 }
 
 var waitForVerdict = command.Option{
-	Name: "wait", Type: "duration", Usage: "how long to wait for the verdict; 0: do not wait",
+	Name: "wait", Type: "duration", Says: "wait", Usage: "how long to wait for the verdict; 0: do not wait",
 }
 
 // awaitVerdict shows a decision once it has a verdict, with --wait; the exit code is the verdict's.

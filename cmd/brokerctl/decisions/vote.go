@@ -99,16 +99,15 @@ var voteCast = command.Spec[*pb.CastVoteRequest, *pb.CastVoteResponse]{
 
 var voteClose = command.Spec[*pb.CloseVoteRequest, *pb.CloseVoteResponse]{
 	Page: command.Page{
-		Use:     "close ID [REASON]",
+		Use:     "close ID",
 		Short:   "Close a vote with the ballots cast so far",
 		Long:    "Close a vote with the ballots cast so far. Only its opener and operators may do so.",
-		Example: "  brokerctl --agent lead vote close v-4711",
+		Example: `  brokerctl --agent lead vote close v-4711 --reason "all agree"`,
 	},
-	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.CloseVote),
-	Args: []command.Arg{
-		{Field: "id", Name: "the id", Kind: openVote}, {Field: "reason", Name: "the reason", Text: true},
-	},
-	Options: []command.Option{command.RequestID},
+	Call:    command.Of((*client.Client).Votes, pb.VoteServiceClient.CloseVote),
+	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: openVote}},
+	Options: []command.Option{{Field: "reason", Usage: "why, for the electors"}, command.RequestID},
+	Old:     "reason",
 	Shown:   "vote",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.CloseVoteRequest, a *pb.CloseVoteResponse) {
 		prompt.Say(w, "%s %s: %s", prompt.Either(a.GetAlreadyClosed(), "closed before:", "closed"), a.GetVote().GetId(),

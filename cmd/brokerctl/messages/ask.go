@@ -2,6 +2,7 @@ package messages
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/prompt"
 )
 
@@ -84,7 +86,16 @@ func unanswered(c *command.Caller, answer *pb.AskResponse) error {
 func NewReplyCommand(c *command.Caller) *cobra.Command {
 	cmd := reply.Command(c)
 	cmd.Args = cobra.ArbitraryArgs // the text may be an option
-	return cmd
+	return command.Says(c, cmd, func(call calls.Call, q *pb.ReplyRequest) []string {
+		if q.GetMessage() != nil || !slices.Equal(call.Missing, []string{"message.body"}) {
+			return nil
+		}
+		words := []string{q.GetId(), "ANSWER"}
+		if q.GetAck() {
+			words = append(words, "--ack")
+		}
+		return words
+	})
 }
 
 var reply = command.Procedure[*pb.ReplyRequest]{

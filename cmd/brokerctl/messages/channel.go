@@ -82,6 +82,7 @@ var channelGet = command.Spec[*pb.ListChannelsRequest, *pb.Channel]{
 		Short:   "Show a channel: its settings and subscribers",
 		Example: `  brokerctl channel get general`,
 	},
+	Narrow: true,
 	Call: func(g *command.Given, broker *client.Client, q *pb.ListChannelsRequest) (*pb.Channel, error) {
 		channels, err := channelList.All(g, broker, q)
 		if err != nil {

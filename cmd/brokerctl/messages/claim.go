@@ -49,6 +49,7 @@ Exit code 4: there was nothing to claim, or nothing came within --wait.`,
 		{Field: "wait", Usage: "if there is none, wait up to this long"},
 		{Field: "claim_for", Name: "for", Value: "30m", Zero: true, Usage: "how long a new claim lasts; extend prolongs it"},
 	}, mail.Taking...),
+	Says: true,
 	Run: func(g *command.Given, q *pb.ClaimMessagesRequest) error {
 		c, cmd := g.Caller, g.Cmd
 		mail.AddQueue(g, q)

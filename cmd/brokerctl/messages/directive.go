@@ -39,6 +39,8 @@ Operators may send directives, and agents of the session's director roles.`,
 			{Field: "messages.subject", Text: true, Kind: command.Joined},
 		},
 		Options: []command.Option{command.RequestID},
+		Sets:    map[string]string{"messages.type": kind, "messages.priority": "10"},
+		Says:    true,
 		Run: func(g *command.Given, q *pb.SendMessagesRequest) error {
 			m := q.GetMessages()[0]
 			m.Reach, m.Type, m.Priority = pb.Reach_REACH_ALL, kind, 10

@@ -7,17 +7,32 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/prompt"
 )
 
 // NewInboxCommand returns the command brokerctl inbox.
-func NewInboxCommand(c *command.Caller) *cobra.Command { return takingIDs(inboxCommand.Command(c)) }
+func NewInboxCommand(c *command.Caller) *cobra.Command {
+	cmd := takingIDs(inboxCommand.Command(c))
+	command.Says(c, cmd, func(call calls.Call, q *pb.ListMessagesRequest) []string {
+		settings, err := c.Settings()
+		switch {
+		case !proto.Equal(q, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX}):
+			return nil
+		case call.Agent == "" && (err != nil || settings.Agent.Value == ""):
+			return []string{"--operator"}
+		}
+		return []string{}
+	})
+	return command.Says(c, cmd, func(calls.Call, *pb.GetInboxSummaryRequest) []string { return []string{"--summary"} })
+}
 
 var inboxCommand = command.Procedure[*pb.ListMessagesRequest]{
 	Page: command.Page{

@@ -133,6 +133,7 @@ var messageList = command.Procedure[*pb.ListMessagesRequest]{
 		{Field: "newest_first", Name: "newest", Usage: "newest first"},
 		command.Limit,
 	}, filter...),
+	Says: true,
 	Run: func(g *command.Given, q *pb.ListMessagesRequest) error {
 		c, ctx := g.Caller, g.Cmd.Context()
 		switch {

@@ -57,7 +57,8 @@ Exit code 4: the mailbox is empty, or nothing came within --wait.`,
 	Apart: slices.Concat(
 		apart("order queues", "after cursor follow auto-ack"), apart("after", "cursor"), apart("follow", "wait"),
 	),
-	Run: receive,
+	Says: true,
+	Run:  receive,
 }
 
 func receive(g *command.Given, q *pb.ReceiveRequest) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -33,7 +34,10 @@ func contentOptions(message string) []command.Option {
 }
 
 var (
-	receiver = command.Kind{Words: words.ReceiverNames, Read: command.As(command.ParseReceiver)}
+	receiver = command.Kind{
+		Words: words.ReceiverNames, Read: command.As(command.ParseReceiver),
+		Write: func(m proto.Message) string { return prompt.Receiver(m.(*pb.Target)) },
+	}
 
 	// rawJSON keeps the white space, for a payload that becomes an artifact.
 	rawJSON = command.Kind{Name: "JSON", Read: func(g *command.Given, to command.Target, texts []string) error {

@@ -63,7 +63,7 @@ letter (brokerctl dlq). Exit code 6: the claim is lost.
   brokerctl --agent builder-1 nack 4711.1 --fatal --error "no such repository"`,
 	},
 	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.NackMessages),
-	Args: []command.Arg{{Kind: claim}},
+	Args: []command.Arg{{Kind: claim, Fields: []string{"nacks.claim_id"}}},
 	Options: []command.Option{
 		{Field: "nacks.error", Kind: command.Content,
 			Usage: "what failed, for the history; @FILE reads a file, - standard input"},
@@ -116,7 +116,7 @@ var extend = command.Spec[*pb.ExtendClaimsRequest, *pb.ExtendClaimsResponse]{
   brokerctl --agent builder-1 extend 4711.1 --for 2h`,
 	},
 	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ExtendClaims),
-	Args: []command.Arg{{Kind: claim}},
+	Args: []command.Arg{{Kind: claim, Fields: []string{"extensions.claim_id"}}},
 	Options: []command.Option{
 		{Field: "extensions.claim_for", Name: "for", Usage: "how long from now on (default: as long as it was claimed for)"},
 		command.RequestID,

@@ -32,6 +32,7 @@ and the drain stays.`,
 		{Field: "resume", Usage: "end the drain"},
 	},
 	Apart: [][]string{{"wait", "resume"}},
+	Says:  true,
 	Run: func(g *command.Given, q *pb.DrainRequest) error {
 		c, cmd, wait := g.Caller, g.Cmd, g.Duration("wait")
 		broker, err := c.Connect(cmd.Context())

@@ -13,13 +13,14 @@ import (
 	"brokerd/cmd/brokerctl/internal/turn"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
 
 // NewExplainCommand returns the command brokerctl explain.
 func NewExplainCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "explain [[message] ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE | channel NAME | KIND ID]",
 		Short: "Say what is stuck, and which command frees it",
 		Long: `Explain why something is stuck: its holder, the waiting agents, since when and why, and the commands that free it, the
@@ -57,11 +58,6 @@ Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at
 			if err != nil {
 				return err
 			}
-			for _, f := range answer.GetFindings() {
-				for i, command := range f.GetCommands() {
-					f.Commands[i] = c.Likewise(command)
-				}
-			}
 			format, err := c.Format()
 			if err != nil || format == output.FormatJSON || len(answer.GetFindings()) == 0 {
 				none := "nothing is stuck"
@@ -84,6 +80,18 @@ Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at
 			return nil
 		},
 	}
+	return command.Says(c, cmd, func(_ calls.Call, q *pb.ExplainRequest) []string {
+		m := q.ProtoReflect()
+		subject := m.WhichOneof(m.Descriptor().Oneofs().ByName("subject"))
+		if subject == nil {
+			return []string{}
+		}
+		name := []string{m.Get(subject).String()}
+		if subject.Name() == "token" {
+			name = strings.SplitN(name[0], "/", 2)
+		}
+		return append([]string{string(subject.Name())}, name...)
+	})
 }
 
 // parseSubject reads what is to be explained.
@@ -129,7 +137,7 @@ func printFinding(c *command.Caller, w io.Writer, f *pb.Finding) {
 	for _, reason := range f.GetReasons() {
 		fmt.Fprintf(w, "  - %s\n", prompt.OneLine(reason))
 	}
-	for _, command := range f.GetCommands() {
-		fmt.Fprintf(w, "  $ %s\n", prompt.Clean(command))
+	for _, call := range f.GetCalls() {
+		fmt.Fprintf(w, "  $ %s\n", prompt.Clean(c.Proposed(call)))
 	}
 }

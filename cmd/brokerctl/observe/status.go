@@ -14,12 +14,13 @@ import (
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/prompt"
 )
 
 // NewStatusCommand returns the command brokerctl status.
 func NewStatusCommand(c *command.Caller) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the session and the broker on one screen",
 		Long: `Show the state of the session and the broker on one screen, the most important first: what is stuck (explain says
@@ -52,6 +53,7 @@ stuck.`,
 			return c.Show(cmd, answer, func(w io.Writer) { PrintStatus(c, w, answer, stuck.GetFindings()) })
 		},
 	}
+	return command.Says(c, cmd, func(calls.Call, *pb.GetStatusRequest) []string { return []string{} })
 }
 
 // A screen is 24 lines high, of which the shell takes one.

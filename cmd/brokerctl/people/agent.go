@@ -238,7 +238,7 @@ func AgentView(c *command.Caller) output.View[*pb.Agent] {
 }
 
 // calling is the argument of the commands that act as the agent that it names.
-var calling = command.Arg{Name: "the agent's name", Kind: words.Agent}
+var calling = command.Arg{Name: "the agent's name", Kind: words.Agent, Caller: true}
 
 // asNamed connects as the agent of the argument calling.
 func asNamed(g *command.Given) (*client.Client, error) { return g.ConnectAs(g.Cmd.Context(), g.Args) }

@@ -30,7 +30,7 @@ var acquireApart = [][]string{{"dry-run", "wait"}, {"dry-run", "keep"}}
 
 // holderFlag says which worker of the agent owns what is asked for.
 var holderFlag = command.Option{
-	Name: "holder", Type: "string", Kind: command.Name,
+	Name: "holder", Type: "string", Says: "holder", Kind: command.Name,
 	Usage: "worker of the agent that is the owner; workers exclude each other (" + turn.HolderVariable + "); '': none",
 }
 

@@ -80,7 +80,9 @@ func artifactFacts(c *command.Caller, v *pb.ArtifactVersion) string {
 }
 
 // oneArtifact is the argument that names an artifact, or a version of it.
-var oneArtifact = []command.Arg{{Name: "the artifact's name", Kind: command.Kind{Words: artifactNames}}}
+var oneArtifact = []command.Arg{{
+	Name: "the artifact's name", Kind: command.Kind{Words: artifactNames}, Fields: []string{"name"},
+}}
 
 var artifactGet = command.Spec[*pb.GetArtifactRequest, *pb.GetArtifactResponse]{
 	Page: command.Page{

@@ -165,7 +165,7 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
   brokerctl --agent builder-1 lock release --all`,
 	},
 	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ReleaseLocks),
-	Args: []command.Arg{{Kind: ownLock}},
+	Args: []command.Arg{{Kind: ownLock, Fields: []string{"fences", "tickets", "paths"}}},
 	Options: []command.Option{
 		{Field: "all", Usage: "all that the owner holds and waits for"}, holderFlag, command.RequestID,
 	},
@@ -283,7 +283,7 @@ once.`,
   brokerctl lock revoke --owner builder-1 --reason "builder-1 hangs"`,
 	},
 	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ForceReleaseLocks),
-	Args: []command.Arg{{Kind: anyLock}},
+	Args: []command.Arg{{Kind: anyLock, Fields: []string{"revisions", "paths"}}},
 	Options: []command.Option{
 		{Field: "agent", Name: "owner", Kind: words.Agent, Usage: "all that this agent holds and waits for"},
 		{Field: "reason", Usage: "why, for the owners; required"},

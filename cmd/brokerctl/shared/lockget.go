@@ -26,6 +26,7 @@ fence, and the requests that wait for them. Exit code 3: there is none.`,
 		Example: `  brokerctl lock get src/login.go
   brokerctl lock get 4711 -o json`,
 	},
+	Narrow: true,
 	Call: func(g *command.Given, broker *client.Client, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
 		answer, err := listLocks(g.Cmd.Context(), broker, q)
 		if err != nil {

@@ -84,6 +84,7 @@ appears when it is complete, and replaces a file of the same name.`,
 	Args: oneArtifact,
 	Options: []command.Option{{Name: "to", Short: "O", Type: "string",
 		Usage: "file to write, or - for standard output (default: the last part of NAME)"}},
+	Says: true,
 	Run: func(g *command.Given, q *pb.DownloadArtifactRequest) error {
 		c, cmd := g.Caller, g.Cmd
 		q.Name, q.Version = client.ParseArtifact(g.Args[0])

@@ -97,7 +97,8 @@ var agentRun = command.Procedure[*pb.RegisterAgentRequest]{
 			Usage: "the line for --pty; Enter follows it"},
 		{Name: "wake", Type: "string", Usage: "a shell command to run while mail waits, at most once a minute"},
 	}, registration.Options(runLease)...),
-	Run: runAgent,
+	Says: true,
+	Run:  runAgent,
 }
 
 // checkRun checks the arguments, with the options that depend on them.

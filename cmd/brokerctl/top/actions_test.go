@@ -267,3 +267,11 @@ func (s *stage) thread() *pb.ThreadSummary {
 		&pb.ListMessagesRequest{Filter: &pb.MessageFilter{ThreadId: s.id}})
 	return must(s, r, err).GetThread()
 }
+
+func TestFinding_OffersTheCallsThatNeedNothingMore(t *testing.T) {
+	s := full(t, 120, 40, false, false)
+	s.press("1", "a")
+	if got := s.state().Offered(); !slices.Equal(got, []string{`MoveMessages {"from":"role:painter","to":"role:builder"}`}) {
+		t.Errorf("offered: %q", got)
+	}
+}

@@ -2,20 +2,18 @@ package top
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 )
 
-// attention shows the findings of the broker with the commands that remove them.
+// attention shows the findings of the broker with the calls that remove them, as commands.
 var attention = view{
 	title: "Attention", short: "Attention", question: "What needs me?", none: "nothing is stuck",
 	columns: []table.Column{
@@ -26,8 +24,8 @@ var attention = view{
 		var rows []row
 		for _, f := range s.frame.GetFindings() {
 			command := ""
-			if len(f.GetCommands()) > 0 {
-				command = s.command(f.GetCommands()[0])
+			if len(f.GetCalls()) > 0 {
+				command = s.command(f.GetCalls()[0])
 			}
 			rows = append(rows, row{key: f.GetSubject() + " " + f.GetSince().String(), item: f, cells: []cell{
 				{severity(f.GetSeverity()), -int64(f.GetSeverity())}, s.ago(f.GetSince()), text(f.GetSubject()),
@@ -36,14 +34,18 @@ var attention = view{
 		}
 		return rows
 	},
-	actions: func(rows []row, command func(string) string) []action {
+	actions: func(rows []row, command func(*pb.Call) string) []action {
 		return one(rows, func(f *pb.Finding) []action {
 			var actions []action
-			for _, a := range f.GetActions() {
-				text := command(f.GetCommands()[a.GetCommand()])
+			for _, c := range f.GetCalls() {
+				call, err := calls.Read(c)
+				if err != nil || call.Shows() || len(call.Missing) > 0 || call.Program != nil {
+					continue
+				}
+				text := command(c)
 				actions = append(actions, action{label: text, effect: text,
 					run: func(ctx context.Context, broker *client.Client, _ values) (string, error) {
-						return "done: " + text, invoke(ctx, broker, a)
+						return "done: " + text, invoke(ctx, broker, call)
 					}})
 			}
 			return actions
@@ -63,36 +65,17 @@ func one[T proto.Message](rows []row, actions func(T) []action) []action {
 	return nil
 }
 
-// invoke makes the call of a finding's action.
-func invoke(ctx context.Context, broker *client.Client, a *pb.FindingAction) error {
-	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(a.GetMethod(), "/"), "/", "."))
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
-	if err != nil {
-		return fmt.Errorf("find the method %s: %w", a.GetMethod(), err)
-	}
-	method, ok := d.(protoreflect.MethodDescriptor)
-	if !ok {
-		return fmt.Errorf("%s is no method", a.GetMethod())
-	}
-	request, err := newMessage(method.Input())
-	if err != nil {
-		return err
-	}
-	answer, err := newMessage(method.Output())
-	if err != nil {
-		return err
-	}
-	if err := protojson.Unmarshal([]byte(a.GetRequest()), request); err != nil {
-		return fmt.Errorf("read the request of %s: %w", a.GetMethod(), err)
-	}
-	if a.GetAgent() != "" {
-		broker = broker.As(a.GetAgent())
+// invoke makes a call that the broker proposes.
+func invoke(ctx context.Context, broker *client.Client, call calls.Call) error {
+	if call.Agent != "" {
+		broker = broker.As(call.Agent)
 	}
 	for {
-		if err := broker.Conn().Invoke(ctx, a.GetMethod(), request, answer); err != nil {
+		answer := call.Answer()
+		if err := broker.Conn().Invoke(ctx, call.Path(), call.Request, answer); err != nil {
 			return err
 		}
-		if !turnPage(request.ProtoReflect(), answer.ProtoReflect()) {
+		if !turnPage(call.Request.ProtoReflect(), answer.ProtoReflect()) {
 			return nil
 		}
 	}
@@ -108,12 +91,4 @@ func turnPage(request, answer protoreflect.Message) bool {
 	}
 	request.Set(to, answer.Get(from))
 	return true
-}
-
-func newMessage(d protoreflect.MessageDescriptor) (proto.Message, error) {
-	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	if err != nil {
-		return nil, fmt.Errorf("find the type %s: %w", d.FullName(), err)
-	}
-	return kind.New().Interface(), nil
 }

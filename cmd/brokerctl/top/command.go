@@ -49,7 +49,7 @@ itself. Without a terminal, use brokerctl overview --follow.`,
 					format)
 			}
 			options := Options{
-				Color: c.Screen().Color, Now: c.Env.Now, Command: c.Likewise,
+				Color: c.Screen().Color, Now: c.Env.Now, Command: c.Proposed,
 				Explain: func(err error) string { _, text := c.Explain(err); return text },
 			}
 			return Run(cmd.Context(), in, out, options,

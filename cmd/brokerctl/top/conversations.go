@@ -64,7 +64,7 @@ var conversations = view{
 		}
 		return sections, nil
 	},
-	actions: func(rows []row, _ func(string) string) []action {
+	actions: func(rows []row, _ func(*pb.Call) string) []action {
 		return one(rows, func(t *pb.ThreadSummary) []action {
 			last := t.GetLastMessage()
 			answered := fmt.Sprintf("message %d of %s", last.GetRevision(), last.GetSender())

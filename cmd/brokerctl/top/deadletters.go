@@ -58,7 +58,7 @@ var deadLetters = view{
 		}
 		return append(sections, section{title: "message", message: m.GetMessage()}), nil
 	},
-	actions: func(rows []row, _ func(string) string) []action {
+	actions: func(rows []row, _ func(*pb.Call) string) []action {
 		if len(rows) == 0 {
 			return nil
 		}

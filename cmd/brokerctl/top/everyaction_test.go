@@ -44,7 +44,7 @@ var every = []struct {
 	check            func(s *stage)
 }{
 	{
-		view: "1", row: "builder-1", label: "brokerctl dlq redrive --mailbox builder-1", arrange: dead,
+		view: "1", row: "builder-1", label: `RedriveDeadLetters {"mailbox":"builder-1"}`, arrange: dead,
 		check: func(s *stage) { equal(s, "delivery", s.delivery(s.id), pb.DeliveryState_DELIVERY_STATE_PENDING) },
 	},
 	{

@@ -36,14 +36,15 @@ func frame() *pb.WatchOverviewResponse {
 		Findings: []*pb.Finding{
 			{
 				Severity: pb.FindingSeverity_FINDING_SEVERITY_ERROR, Subject: "mailbox role:painter",
-				Since:    before(time.Hour),
-				Summary:  "3 messages wait in it, and no agent has the role painter",
-				Reasons:  []string{"the nearest role name is builder (2 agents)"},
-				Commands: []string{"brokerctl admin move role:painter role:builder", "brokerctl explain role painter"},
-				Actions: []*pb.FindingAction{{
-					Method:  "/brokerd.v1.AdminService/MoveMessages",
-					Request: `{"from":"role:painter","to":"role:builder"}`,
-				}},
+				Since:   before(time.Hour),
+				Summary: "3 messages wait in it, and no agent has the role painter",
+				Reasons: []string{"the nearest role name is builder (2 agents)"},
+				Calls: []*pb.Call{
+					{Method: "/brokerd.v1.AdminService/MoveMessages", Request: `{"from":"role:painter","to":"role:builder"}`},
+					{Method: "/brokerd.v1.DecisionService/Decide", Request: `{"id":"d-7"}`, Missing: []string{"until"}},
+					{Method: "/brokerd.v1.AgentService/RegisterAgent", Agent: "painter-1", Program: []string{"paint"}},
+					{Method: "/brokerd.v1.AdminService/Explain", Request: `{"role":"painter"}`},
+				},
 			},
 			{
 				Severity: pb.FindingSeverity_FINDING_SEVERITY_WARNING, Subject: "agent builder-2",
@@ -198,7 +199,7 @@ var screens = []struct {
 	{name: "dead letters", keys: []string{"6"}},
 	{name: "locks and turns", keys: []string{"7"}},
 	{name: "work", keys: []string{"8"}},
-	{name: "a finding with its commands", keys: []string{"1", "enter"}},
+	{name: "a finding with its calls", keys: []string{"1", "enter"}},
 	{name: "an agent with its details", keys: []string{"2", "down", "enter"}, and: func(s *screen) {
 		s.send(top.OpenedMsg("builder-1", "agent", &pb.GetAgentResponse{
 			Agent: &pb.Agent{

@@ -111,7 +111,7 @@ var locksAndTurns = view{
 		why, err := o.explained(ctx, request)
 		return append(why, section{title: r.key, message: r.item}), err
 	},
-	actions: func(rows []row, _ func(string) string) []action {
+	actions: func(rows []row, _ func(*pb.Call) string) []action {
 		if len(rows) != 1 {
 			return nil
 		}

@@ -309,7 +309,7 @@ type snapshot struct {
 	frame   *pb.WatchOverviewResponse
 	data    any // nil until it is loaded
 	now     time.Time
-	command func(string) string
+	command func(*pb.Call) string
 }
 
 // ago is a cell with the time since t; an absent one comes last.

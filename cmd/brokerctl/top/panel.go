@@ -33,7 +33,7 @@ type section struct {
 type opening struct {
 	*client.Client
 	observer bool
-	command  func(string) string
+	command  func(*pb.Call) string
 }
 
 // explained returns the findings about a subject as sections. Observers may not ask for them.
@@ -52,12 +52,12 @@ func (o opening) explained(ctx context.Context, request *pb.ExplainRequest) ([]s
 	return sections, err
 }
 
-func findingSection(f *pb.Finding, command func(string) string) section {
+func findingSection(f *pb.Finding, command func(*pb.Call) string) section {
 	lines := append([]string{f.GetSummary()}, f.GetReasons()...)
-	if len(f.GetCommands()) > 0 {
+	if len(f.GetCalls()) > 0 {
 		lines = append(lines, "")
 	}
-	for _, c := range f.GetCommands() {
+	for _, c := range f.GetCalls() {
 		lines = append(lines, "$ "+command(c))
 	}
 	return section{title: severity(f.GetSeverity()) + " " + f.GetSubject(), at: f.GetSince(),

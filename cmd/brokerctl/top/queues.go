@@ -76,7 +76,7 @@ var queues = view{
 		}
 		return sections, nil
 	},
-	actions: func(rows []row, _ func(string) string) []action {
+	actions: func(rows []row, _ func(*pb.Call) string) []action {
 		return one(rows, func(m *pb.OverviewMailbox) []action {
 			name := m.GetMailbox()
 			var actions []action

@@ -42,7 +42,7 @@ var team = view{
 		why, err := o.explained(ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Agent{Agent: r.key}})
 		return append(why, section{title: "agent", message: a}), err
 	},
-	actions: func(rows []row, _ func(string) string) []action {
+	actions: func(rows []row, _ func(*pb.Call) string) []action {
 		return one(rows, func(a *pb.OverviewAgent) []action {
 			name := a.GetName()
 			actions := []action{{

@@ -64,7 +64,7 @@ var timeline = view{
 		}
 		return sections, nil
 	},
-	actions: func([]row, func(string) string) []action { return nil },
+	actions: func([]row, func(*pb.Call) string) []action { return nil },
 }
 
 // eventDetails are those details of events that name an object.

@@ -32,8 +32,8 @@ type Options struct {
 	Color bool
 	// Now is the clock.
 	Now func() time.Time
-	// Command adds the options of this run to a command that the broker proposes.
-	Command func(string) string
+	// Command writes a call that the broker proposes as a command line of this run.
+	Command func(*pb.Call) string
 	// Explain returns the text of an error for people.
 	Explain func(error) string
 }

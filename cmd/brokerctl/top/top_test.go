@@ -12,6 +12,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/top"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write the screens to testdata")
@@ -37,7 +38,7 @@ func newScreen(t *testing.T, width, height int, color, observer bool, broker *cl
 	t.Helper()
 	s := &screen{t: t, broker: broker, now: start}
 	o := top.Options{
-		Color: color, Now: func() time.Time { return s.now }, Command: func(c string) string { return c },
+		Color: color, Now: func() time.Time { return s.now }, Command: testkit.Call,
 		Explain: func(err error) string { return err.Error() },
 	}
 	do := top.Caller(t.Context(), broker)

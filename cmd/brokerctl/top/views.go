@@ -5,6 +5,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // A view is one tab of the screen.
@@ -20,7 +21,7 @@ type view struct {
 	// open reads the details of a row; nil = the frame has them.
 	open func(ctx context.Context, o opening, r row) ([]section, error)
 	// actions returns the actions on rows; there are several only if the view has marks.
-	actions func(rows []row, command func(string) string) []action
+	actions func(rows []row, command func(*pb.Call) string) []action
 	marks   bool
 }
 

@@ -63,7 +63,7 @@ var work = view{
 		}
 		return []section{{title: r.cells[1].text + " " + r.key, message: full}}, nil
 	},
-	actions: func(rows []row, _ func(string) string) []action {
+	actions: func(rows []row, _ func(*pb.Call) string) []action {
 		if len(rows) != 1 {
 			return nil
 		}

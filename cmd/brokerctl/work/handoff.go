@@ -17,6 +17,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/prompt"
 )
 
@@ -53,15 +54,14 @@ is settled already, or the sender has lost a grant (see --partial).`,
 
 var handoffReject = command.Spec[*pb.RejectHandoffRequest, *pb.RejectHandoffResponse]{
 	Page: command.Page{
-		Use:     "reject ID REASON",
+		Use:     "reject ID",
 		Short:   "Reject a handoff; the sender keeps everything",
-		Example: `  brokerctl --agent builder-1 handoff reject h-4711 "no time before Friday"`,
+		Example: `  brokerctl --agent builder-1 handoff reject h-4711 --reason "no time now"`,
 	},
-	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.RejectHandoff),
-	Args: []command.Arg{
-		{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the reason", Text: true},
-	},
-	Options: []command.Option{command.RequestID},
+	Call:    command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.RejectHandoff),
+	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
+	Options: []command.Option{{Field: "notes", Name: "reason", Must: true, Usage: "why, for the sender; required"}, command.RequestID},
+	Old:     "reason",
 	Shown:   "handoff",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.RejectHandoffRequest, a *pb.RejectHandoffResponse) {
 		printOutcome(w, "rejected", a.GetHandoff())
@@ -70,15 +70,14 @@ var handoffReject = command.Spec[*pb.RejectHandoffRequest, *pb.RejectHandoffResp
 
 var handoffCancel = command.Spec[*pb.CancelHandoffRequest, *pb.CancelHandoffResponse]{
 	Page: command.Page{
-		Use:     "cancel ID [REASON]",
+		Use:     "cancel ID",
 		Short:   "Withdraw a pending handoff (sender, directors, operators)",
 		Example: "  brokerctl --agent architect-1 handoff cancel h-4711",
 	},
-	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.CancelHandoff),
-	Args: []command.Arg{
-		{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the reason", Text: true},
-	},
-	Options: []command.Option{command.RequestID},
+	Call:    command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.CancelHandoff),
+	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
+	Options: []command.Option{{Field: "notes", Name: "reason", Usage: "why, for the recipient"}, command.RequestID},
+	Old:     "reason",
 	Shown:   "handoff",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.CancelHandoffRequest, a *pb.CancelHandoffResponse) {
 		printOutcome(w, "cancelled", a.GetHandoff())
@@ -142,15 +141,15 @@ var handoffGet = command.Spec[*pb.GetHandoffRequest, *pb.GetHandoffResponse]{
 	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.GetHandoff),
 	Args: []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
 	Prepare: func(_ *command.Given, q *pb.GetHandoffRequest) error {
-		q.Markdown = true
+		q.Markdown = true // how the answer is shown
 		return nil
 	},
 	Shown: "handoff",
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetHandoffRequest, a *pb.GetHandoffResponse) {
 		fmt.Fprint(w, prompt.Clean(a.GetMarkdown()))
 		if h := a.GetHandoff(); prompt.ForModel(w) && h.GetState() == pb.HandoffState_HANDOFF_STATE_PENDING {
-			prompt.Say(w, "Next, for %s: %s, or %s", handoffTo(h), g.Command("handoff accept %s", h.GetId()),
-				g.Also("handoff reject %s REASON", h.GetId()))
+			prompt.Say(w, "Next, for %s: %s, or %s", handoffTo(h), g.Line(calls.Do(&pb.AcceptHandoffRequest{Id: h.GetId()})),
+				g.Voice().Also(calls.Do(&pb.RejectHandoffRequest{Id: h.GetId()}, "notes")))
 		}
 	},
 	Wait: &command.Waiting[*pb.GetHandoffResponse]{

@@ -86,6 +86,7 @@ var taskUnblock = command.Spec[*pb.UpdateTaskRequest, *pb.UpdateTaskResponse]{
 		q.BlockChange = &pb.UpdateTaskRequest_Unblock{Unblock: true}
 		return nil
 	},
+	Sets: map[string]string{"unblock": "true"},
 	Text: func(_ *command.Given, w io.Writer, _ *pb.UpdateTaskRequest, a *pb.UpdateTaskResponse) {
 		prompt.Say(w, "unblocked %s", prompt.OneLine(a.GetTask().GetId()))
 	},

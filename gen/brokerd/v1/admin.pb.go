@@ -1964,11 +1964,8 @@ type Finding struct {
 	Reasons []string `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"`
 	// The time at which it began.
 	Since *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
-	// Commands of brokerctl that free it or show more, as a shell runs them; the best first.
-	Commands []string `protobuf:"bytes,6,rep,name=commands,proto3" json:"commands,omitempty"`
-	// Calls that do what a command does, in the order of the commands. A command has none if it only shows something, starts a
-	// program, or needs further content.
-	Actions       []*FindingAction `protobuf:"bytes,7,rep,name=actions,proto3" json:"actions,omitempty"`
+	// Calls that free it or show more; the best first.
+	Calls         []*Call `protobuf:"bytes,8,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2038,92 +2035,11 @@ func (x *Finding) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Finding) GetCommands() []string {
+func (x *Finding) GetCalls() []*Call {
 	if x != nil {
-		return x.Commands
+		return x.Calls
 	}
 	return nil
-}
-
-func (x *Finding) GetActions() []*FindingAction {
-	if x != nil {
-		return x.Actions
-	}
-	return nil
-}
-
-// FindingAction is a call that does what a command of the finding does.
-type FindingAction struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The index of the command in commands, from 0.
-	Command int32 `protobuf:"varint,1,opt,name=command,proto3" json:"command,omitempty"`
-	// The full name of the method, such as /brokerd.v1.MessageService/RedriveDeadLetters.
-	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
-	// The request as a JSON object with the field names of the proto.
-	Request string `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
-	// The agent in whose name the call is made (metadata brokerd-agent); empty = the caller of Explain. Operators may act in the name of
-	// every agent.
-	Agent         string `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *FindingAction) Reset() {
-	*x = FindingAction{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *FindingAction) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*FindingAction) ProtoMessage() {}
-
-func (x *FindingAction) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use FindingAction.ProtoReflect.Descriptor instead.
-func (*FindingAction) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *FindingAction) GetCommand() int32 {
-	if x != nil {
-		return x.Command
-	}
-	return 0
-}
-
-func (x *FindingAction) GetMethod() string {
-	if x != nil {
-		return x.Method
-	}
-	return ""
-}
-
-func (x *FindingAction) GetRequest() string {
-	if x != nil {
-		return x.Request
-	}
-	return ""
-}
-
-func (x *FindingAction) GetAgent() string {
-	if x != nil {
-		return x.Agent
-	}
-	return ""
 }
 
 // ExplainResponse has what was found.
@@ -2138,7 +2054,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2066,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2079,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -2189,7 +2105,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2117,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2130,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -2233,7 +2149,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2161,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2174,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -2363,7 +2279,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2291,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2304,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -2658,7 +2574,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2586,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2599,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -2716,7 +2632,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2644,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2657,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -2760,7 +2676,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[28]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2688,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[28]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2701,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -2828,7 +2744,7 @@ var File_brokerd_v1_admin_proto protoreflect.FileDescriptor
 const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/admin.proto\x12\n" +
-	"brokerd.v1\x1a\x16brokerd/v1/agent.proto\x1a\x16brokerd/v1/event.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/agent.proto\x1a\x15brokerd/v1/call.proto\x1a\x16brokerd/v1/event.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n" +
 	"\x14WatchOverviewRequest\x12!\n" +
 	"\fall_sessions\x18\x01 \x01(\bR\vallSessions\x12\x12\n" +
 	"\x04once\x18\x02 \x01(\bR\x04once\"\x9b\x03\n" +
@@ -2969,20 +2885,14 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x04vote\x18\n" +
 	" \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\x04vote\x12%\n" +
 	"\achannel\x18\v \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x86\x01H\x00R\achannelB\t\n" +
-	"\asubject\"\x93\x02\n" +
+	"\asubject\"\x89\x02\n" +
 	"\aFinding\x127\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x1b.brokerd.v1.FindingSeverityR\bseverity\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x18\n" +
 	"\asummary\x18\x03 \x01(\tR\asummary\x12\x18\n" +
 	"\areasons\x18\x04 \x03(\tR\areasons\x120\n" +
-	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
-	"\bcommands\x18\x06 \x03(\tR\bcommands\x123\n" +
-	"\aactions\x18\a \x03(\v2\x19.brokerd.v1.FindingActionR\aactions\"q\n" +
-	"\rFindingAction\x12\x18\n" +
-	"\acommand\x18\x01 \x01(\x05R\acommand\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
-	"\arequest\x18\x03 \x01(\tR\arequest\x12\x14\n" +
-	"\x05agent\x18\x04 \x01(\tR\x05agent\"^\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12&\n" +
+	"\x05calls\x18\b \x03(\v2\x10.brokerd.v1.CallR\x05callsJ\x04\b\x06\x10\aJ\x04\b\a\x10\bR\bcommandsR\aactions\"^\n" +
 	"\x0fExplainResponse\x12/\n" +
 	"\bfindings\x18\x01 \x03(\v2\x13.brokerd.v1.FindingR\bfindings\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\x12\n" +
@@ -3084,7 +2994,7 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(DataKind)(0),                  // 0: brokerd.v1.DataKind
 	(FindingSeverity)(0),           // 1: brokerd.v1.FindingSeverity
@@ -3109,19 +3019,19 @@ var file_brokerd_v1_admin_proto_goTypes = []any{
 	(*ClaimHolder)(nil),            // 20: brokerd.v1.ClaimHolder
 	(*ExplainRequest)(nil),         // 21: brokerd.v1.ExplainRequest
 	(*Finding)(nil),                // 22: brokerd.v1.Finding
-	(*FindingAction)(nil),          // 23: brokerd.v1.FindingAction
-	(*ExplainResponse)(nil),        // 24: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),       // 25: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),          // 26: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),      // 27: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),              // 28: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),   // 29: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil),  // 30: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
-	(AgentStatus)(0),               // 32: brokerd.v1.AgentStatus
-	(Health)(0),                    // 33: brokerd.v1.Health
-	(Severity)(0),                  // 34: brokerd.v1.Severity
-	(*durationpb.Duration)(nil),    // 35: google.protobuf.Duration
+	(*ExplainResponse)(nil),        // 23: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),       // 24: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),          // 25: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),      // 26: brokerd.v1.GetStatusResponse
+	(*WorkCount)(nil),              // 27: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 28: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 29: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 30: google.protobuf.Timestamp
+	(AgentStatus)(0),               // 31: brokerd.v1.AgentStatus
+	(Health)(0),                    // 32: brokerd.v1.Health
+	(Severity)(0),                  // 33: brokerd.v1.Severity
+	(*durationpb.Duration)(nil),    // 34: google.protobuf.Duration
+	(*Call)(nil),                   // 35: brokerd.v1.Call
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: brokerd.v1.WatchOverviewResponse.totals:type_name -> brokerd.v1.OverviewTotals
@@ -3129,35 +3039,35 @@ var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	6,  // 2: brokerd.v1.WatchOverviewResponse.agents:type_name -> brokerd.v1.OverviewAgent
 	7,  // 3: brokerd.v1.WatchOverviewResponse.events:type_name -> brokerd.v1.OverviewEvent
 	22, // 4: brokerd.v1.WatchOverviewResponse.findings:type_name -> brokerd.v1.Finding
-	31, // 5: brokerd.v1.WatchOverviewResponse.time:type_name -> google.protobuf.Timestamp
-	28, // 6: brokerd.v1.OverviewTotals.work:type_name -> brokerd.v1.WorkCount
-	31, // 7: brokerd.v1.OverviewMailbox.oldest:type_name -> google.protobuf.Timestamp
-	32, // 8: brokerd.v1.OverviewAgent.status:type_name -> brokerd.v1.AgentStatus
-	33, // 9: brokerd.v1.OverviewAgent.health:type_name -> brokerd.v1.Health
-	31, // 10: brokerd.v1.OverviewAgent.silent_since:type_name -> google.protobuf.Timestamp
-	31, // 11: brokerd.v1.OverviewEvent.time:type_name -> google.protobuf.Timestamp
-	34, // 12: brokerd.v1.OverviewEvent.severity:type_name -> brokerd.v1.Severity
+	30, // 5: brokerd.v1.WatchOverviewResponse.time:type_name -> google.protobuf.Timestamp
+	27, // 6: brokerd.v1.OverviewTotals.work:type_name -> brokerd.v1.WorkCount
+	30, // 7: brokerd.v1.OverviewMailbox.oldest:type_name -> google.protobuf.Timestamp
+	31, // 8: brokerd.v1.OverviewAgent.status:type_name -> brokerd.v1.AgentStatus
+	32, // 9: brokerd.v1.OverviewAgent.health:type_name -> brokerd.v1.Health
+	30, // 10: brokerd.v1.OverviewAgent.silent_since:type_name -> google.protobuf.Timestamp
+	30, // 11: brokerd.v1.OverviewEvent.time:type_name -> google.protobuf.Timestamp
+	33, // 12: brokerd.v1.OverviewEvent.severity:type_name -> brokerd.v1.Severity
 	10, // 13: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
 	11, // 14: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
-	31, // 15: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
-	35, // 16: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
+	30, // 15: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	34, // 16: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
 	0,  // 17: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
-	35, // 18: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
-	31, // 19: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
+	34, // 18: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
+	30, // 19: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
 	20, // 20: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
-	31, // 21: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
+	30, // 21: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
 	1,  // 22: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	31, // 23: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	23, // 24: brokerd.v1.Finding.actions:type_name -> brokerd.v1.FindingAction
+	30, // 23: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	35, // 24: brokerd.v1.Finding.calls:type_name -> brokerd.v1.Call
 	22, // 25: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	31, // 26: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	31, // 27: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
-	35, // 28: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	26, // 29: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	28, // 30: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	35, // 31: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	25, // 32: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	29, // 33: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	30, // 26: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	30, // 27: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
+	34, // 28: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	25, // 29: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	27, // 30: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	34, // 31: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	24, // 32: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	28, // 33: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
 	14, // 34: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
 	8,  // 35: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
 	12, // 36: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
@@ -3165,14 +3075,14 @@ var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	16, // 38: brokerd.v1.AdminService.OpenLoopback:input_type -> brokerd.v1.OpenLoopbackRequest
 	21, // 39: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
 	2,  // 40: brokerd.v1.AdminService.WatchOverview:input_type -> brokerd.v1.WatchOverviewRequest
-	27, // 41: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	30, // 42: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	26, // 41: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	29, // 42: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
 	15, // 43: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
 	9,  // 44: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
 	13, // 45: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
 	19, // 46: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
 	17, // 47: brokerd.v1.AdminService.OpenLoopback:output_type -> brokerd.v1.OpenLoopbackResponse
-	24, // 48: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	23, // 48: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
 	3,  // 49: brokerd.v1.AdminService.WatchOverview:output_type -> brokerd.v1.WatchOverviewResponse
 	41, // [41:50] is the sub-list for method output_type
 	32, // [32:41] is the sub-list for method input_type
@@ -3187,6 +3097,7 @@ func file_brokerd_v1_admin_proto_init() {
 		return
 	}
 	file_brokerd_v1_agent_proto_init()
+	file_brokerd_v1_call_proto_init()
 	file_brokerd_v1_event_proto_init()
 	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_admin_proto_msgTypes[7].OneofWrappers = []any{
@@ -3213,7 +3124,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -89,12 +89,12 @@ type AdminServiceClient interface {
 	//
 	// UNAVAILABLE: (SHUTTING_DOWN); (CANNOT_LISTEN): the system refuses a port, and the message says why.
 	OpenLoopback(ctx context.Context, in *OpenLoopbackRequest, opts ...grpc.CallOption) (*OpenLoopbackResponse, error)
-	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
+	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which call frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
 	// A call that names an agent gets, without a subject, only what concerns that agent: its own state, its mailbox, its role's
 	// queue, its claims, locks, tokens and tickets, and its overdue questions. It may name any subject of its session. The
-	// commands are those that the agent may run.
+	// calls are those that the agent may make.
 	//
 	// Without a subject, the broker reports the following, at most 20 findings of a kind. It reads a bounded number of rows by
 	// index, so the time of the call does not depend on how many messages wait. Problems with one cause are one finding: an agent
@@ -295,12 +295,12 @@ type AdminServiceServer interface {
 	//
 	// UNAVAILABLE: (SHUTTING_DOWN); (CANNOT_LISTEN): the system refuses a port, and the message says why.
 	OpenLoopback(context.Context, *OpenLoopbackRequest) (*OpenLoopbackResponse, error)
-	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
+	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which call frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
 	// A call that names an agent gets, without a subject, only what concerns that agent: its own state, its mailbox, its role's
 	// queue, its claims, locks, tokens and tickets, and its overdue questions. It may name any subject of its session. The
-	// commands are those that the agent may run.
+	// calls are those that the agent may make.
 	//
 	// Without a subject, the broker reports the following, at most 20 findings of a kind. It reads a bounded number of rows by
 	// index, so the time of the call does not depend on how many messages wait. Problems with one cause are one finding: an agent

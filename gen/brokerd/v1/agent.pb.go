@@ -2237,8 +2237,8 @@ type WorkItem struct {
 	Other string `protobuf:"bytes,7,opt,name=other,proto3" json:"other,omitempty"`
 	// When it is due; absent = never.
 	Due *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=due,proto3" json:"due,omitempty"`
-	// Commands of brokerctl that the agent may run, as a shell runs them; the one that settles it first.
-	Commands      []string `protobuf:"bytes,9,rep,name=commands,proto3" json:"commands,omitempty"`
+	// Calls that the agent may make; the one that settles it first.
+	Calls         []*Call `protobuf:"bytes,10,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2329,9 +2329,9 @@ func (x *WorkItem) GetDue() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *WorkItem) GetCommands() []string {
+func (x *WorkItem) GetCalls() []*Call {
 	if x != nil {
-		return x.Commands
+		return x.Calls
 	}
 	return nil
 }
@@ -2767,7 +2767,7 @@ var File_brokerd_v1_agent_proto protoreflect.FileDescriptor
 const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/agent.proto\x12\n" +
-	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x02\n" +
+	"brokerd.v1\x1a\x15brokerd/v1/call.proto\x1a\x18brokerd/v1/message.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x02\n" +
 	"\aHarness\x12P\n" +
 	"\asession\x18\x01 \x01(\tB6\x8a\xb5\x182\b\x01\x1a+the session of the coding agent is required8\x80\x01R\asession\x12 \n" +
 	"\aprogram\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x028@R\aprogram\x12.\n" +
@@ -2951,7 +2951,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\atickets\x18\x04 \x03(\v2\x19.brokerd.v1.WaitingTicketR\atickets\x12.\n" +
 	"\x05asked\x18\x05 \x03(\v2\x18.brokerd.v1.OpenQuestionR\x05asked\x125\n" +
 	"\tto_answer\x18\x06 \x03(\v2\x18.brokerd.v1.OpenQuestionR\btoAnswer\x12(\n" +
-	"\x04work\x18\a \x03(\v2\x14.brokerd.v1.WorkItemR\x04work\"\x8c\x02\n" +
+	"\x04work\x18\a \x03(\v2\x14.brokerd.v1.WorkItemR\x04work\"\xa8\x02\n" +
 	"\bWorkItem\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1a\n" +
@@ -2960,8 +2960,10 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x124\n" +
 	"\brelation\x18\x06 \x01(\x0e2\x18.brokerd.v1.WorkRelationR\brelation\x12\x14\n" +
 	"\x05other\x18\a \x01(\tR\x05other\x12,\n" +
-	"\x03due\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x1a\n" +
-	"\bcommands\x18\t \x03(\tR\bcommands\"\xf9\x01\n" +
+	"\x03due\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12&\n" +
+	"\x05calls\x18\n" +
+	" \x03(\v2\x10.brokerd.v1.CallR\x05callsJ\x04\b\t\x10\n" +
+	"R\bcommands\"\xf9\x01\n" +
 	"\x10GetAgentResponse\x12'\n" +
 	"\x05agent\x18\x01 \x01(\v2\x11.brokerd.v1.AgentR\x05agent\x12\x16\n" +
 	"\x06unread\x18\x02 \x01(\x03R\x06unread\x12\x1c\n" +
@@ -3104,6 +3106,7 @@ var file_brokerd_v1_agent_proto_goTypes = []any{
 	(Attention)(0),                  // 37: brokerd.v1.Attention
 	(*Notice)(nil),                  // 38: brokerd.v1.Notice
 	(*OpenQuestion)(nil),            // 39: brokerd.v1.OpenQuestion
+	(*Call)(nil),                    // 40: brokerd.v1.Call
 }
 var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	2,  // 0: brokerd.v1.Harness.state:type_name -> brokerd.v1.HarnessState
@@ -3154,30 +3157,31 @@ var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	25, // 45: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
 	6,  // 46: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
 	35, // 47: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
-	13, // 48: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	24, // 49: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
-	10, // 50: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
-	0,  // 51: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 52: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
-	13, // 53: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	28, // 54: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	15, // 55: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	17, // 56: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	19, // 57: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	27, // 58: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	30, // 59: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	11, // 60: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
-	16, // 61: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	18, // 62: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	26, // 63: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	29, // 64: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	31, // 65: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	12, // 66: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
-	61, // [61:67] is the sub-list for method output_type
-	55, // [55:61] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	40, // 48: brokerd.v1.WorkItem.calls:type_name -> brokerd.v1.Call
+	13, // 49: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	24, // 50: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	10, // 51: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 52: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 53: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	13, // 54: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	28, // 55: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	15, // 56: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	17, // 57: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	19, // 58: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	27, // 59: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	30, // 60: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	11, // 61: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	16, // 62: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	18, // 63: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	26, // 64: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	29, // 65: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	31, // 66: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	12, // 67: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	62, // [62:68] is the sub-list for method output_type
+	56, // [56:62] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }
@@ -3185,6 +3189,7 @@ func file_brokerd_v1_agent_proto_init() {
 	if File_brokerd_v1_agent_proto != nil {
 		return
 	}
+	file_brokerd_v1_call_proto_init()
 	file_brokerd_v1_message_proto_init()
 	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_agent_proto_msgTypes[1].OneofWrappers = []any{}

@@ -1,12 +1,14 @@
 package browsertest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 )
 
@@ -124,11 +126,59 @@ func TestPhone_ShowsTheFirstFindingAndWhatAgentsDo(t *testing.T) {
 	p.await(`has(one('[role=columnheader]').parentElement, 'Role') && has(one('[role=columnheader]').parentElement, 'Does')`)
 }
 
-// On a machine with two brokers, a command without the address could change the other one.
-func TestFinding_CommandsHaveTheAddressOfTheBroker(t *testing.T) {
+// bridgeReport is a bridge that cannot read its folder, as an operator reports it.
+const bridgeReport = `{"Folder":"/srv/drop","Waits":[{"Action":"read the folder","Reason":"permission denied",` +
+	`"Since":"2026-01-02T03:04:05Z"}]}`
+
+func TestFinding_OfABridgeHasAButtonThatDeletesTheReport(t *testing.T) {
 	t.Parallel()
 	m := newTeam(t)
-	m.send("lead", toRole("designer", "Draw a logo"))
+	call(m, "", pb.NewStateServiceClient, pb.StateServiceClient.PutState, &pb.PutStateRequest{
+		Namespace: "bridge", Key: "health/1", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: bridgeReport}},
+	})
 	p := open(m, operator, "attention")
-	p.await(`all('.commands code').length > 0 && all('.commands code').every((c) => c.textContent.startsWith('brokerctl --addr ' + a + ' '))`, m.Socket())
+	p.act(`one('[data-row="bridge /srv/drop"]')`, "DeleteState")
+	p.await(`has(one('dialog[open] h2'), 'Delete the report: bridge /srv/drop')`)
+	p.await(`has(one('dialog[open] p'), 'it cannot read the folder: permission denied')`)
+	p.confirm()
+	p.await(`!one('[data-row="bridge /srv/drop"]')`)
+}
+
+// explained makes the page see one finding about an agent, and collects the calls that it makes.
+const explained = `
+const real = window.fetch;
+window.made = [];
+window.fetch = (path, options) => {
+	if (path.startsWith('/v1/explain')) return Promise.resolve(Response.json({ findings: [{
+		severity: 'error', subject: 'agent lead', summary: 'it is stuck', reasons: [], since: null, calls: [
+			{ method: '/brokerd.v1.MessageService/Reply', request: { id: '7', message: { subject: 'Yes' } }, agent: 'lead',
+				missing: ['message.body'], program: [] },
+			{ method: '/brokerd.v1.DecisionService/Decide', request: { id: 'd-7', verdict: 'defer' }, agent: '', missing: ['until'], program: [] },
+			{ method: '/brokerd.v1.AgentService/RegisterAgent', request: {}, agent: 'lead', missing: [], program: ['./lead.py', "it's"] },
+			{ method: '/brokerd.v1.AgentService/GetAgent', request: { name: 'lead' }, agent: '', missing: [], program: [] },
+		] }] }));
+	if (!path.startsWith('/v1/call/MessageService/Reply')) return real(path, options);
+	made.push([path, options.headers['Brokerd-Agent'], options.body].join(' '));
+	return Promise.resolve(Response.json({}));
+};`
+
+func TestFinding_AsksForWhatACallMisses(t *testing.T) {
+	t.Parallel()
+	p := open(newTeam(t), operator, "attention")
+	p.evaluate(explained)
+	p.show("team/lead")
+	const found = `one('.panel .attention-finding')`
+	p.await(`one('code', `+found+`).textContent === a`, `./lead.py 'it'\''s'`)
+	p.await(`has(` + found + `, 'brokerctl agent run starts it')`)
+	if got := value[[]string](p, `all('.panel .attention-finding .action').map((b) => b.textContent)`); !slices.Equal(got, []string{"Reply of lead"}) {
+		t.Errorf("buttons: %q", got)
+	}
+	p.act(found, "Reply")
+	p.await(`has(one('dialog[open]'), 'it is stuck')`)
+	p.await(`press(one('dialog[open] [data-confirm]'))`)
+	p.await(`has(one('dialog[open] .failure'), 'Body')`)
+	p.await(`fill(one('dialog[open] textarea[name="message.body"]'), 'It is done.')`)
+	p.confirm()
+	p.await(`made[0] === a`,
+		`/v1/call/MessageService/Reply lead {"id":"7","message":{"subject":"Yes","body":"It is done."}}`)
 }

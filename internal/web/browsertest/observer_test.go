@@ -49,7 +49,6 @@ func TestObserver_SeesTheFindingsAboutAnAgent(t *testing.T) {
 	m.work()
 	p := open(m, observer, "team/builder-1")
 	p.await(`has(one('.panel .attention-finding'), '3 dead letters')`)
-	p.await(`has(one('.panel .attention-finding'), 'brokerctl dlq redrive --mailbox builder-1')`)
 	if n := value[int](p, `all('.panel .action').length`); n > 0 {
 		t.Errorf("the panel has %d buttons", n)
 	}

@@ -5,6 +5,7 @@ from typing import Iterable, Literal, Mapping, MutableMapping, Optional, Union
 from google.protobuf import descriptor, message
 from google.protobuf.internal import containers
 from brokerd.v1 import agent_pb2
+from brokerd.v1 import call_pb2
 from brokerd.v1 import event_pb2
 from brokerd.v1 import rules_pb2
 from google.protobuf import duration_pb2
@@ -288,20 +289,9 @@ class Finding(message.Message):
     @property
     def since(self) -> timestamp_pb2.Timestamp: ...
     @property
-    def commands(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def actions(self) -> containers.RepeatedCompositeFieldContainer[FindingAction]: ...
-    def __init__(self, *, severity: Optional[Union[FindingSeverity, builtins.int]] = ..., subject: Optional[builtins.str] = ..., summary: Optional[builtins.str] = ..., reasons: Optional[Iterable[builtins.str]] = ..., since: Optional[timestamp_pb2.Timestamp] = ..., commands: Optional[Iterable[builtins.str]] = ..., actions: Optional[Iterable[FindingAction]] = ...) -> None: ...
+    def calls(self) -> containers.RepeatedCompositeFieldContainer[call_pb2.Call]: ...
+    def __init__(self, *, severity: Optional[Union[FindingSeverity, builtins.int]] = ..., subject: Optional[builtins.str] = ..., summary: Optional[builtins.str] = ..., reasons: Optional[Iterable[builtins.str]] = ..., since: Optional[timestamp_pb2.Timestamp] = ..., calls: Optional[Iterable[call_pb2.Call]] = ...) -> None: ...
     def HasField(self, field_name: Literal["since"]) -> builtins.bool: ...
-
-
-class FindingAction(message.Message):
-    DESCRIPTOR: descriptor.Descriptor
-    command: builtins.int
-    method: builtins.str
-    request: builtins.str
-    agent: builtins.str
-    def __init__(self, *, command: Optional[builtins.int] = ..., method: Optional[builtins.str] = ..., request: Optional[builtins.str] = ..., agent: Optional[builtins.str] = ...) -> None: ...
 
 
 class ExplainResponse(message.Message):

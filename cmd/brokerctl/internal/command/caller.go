@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/output"
@@ -29,7 +30,8 @@ type Caller struct {
 	Ran   bool           // a command's own code was reached: errors before that are usage errors
 	flags *pflag.FlagSet // of that command
 
-	unbound map[*cobra.Command]func() // adds the flags of declared commands
+	unbound map[*cobra.Command]func()        // adds the flags of declared commands
+	forms   map[protoreflect.FullName][]form // the commands that say a request
 
 	path      string   // of that command, such as brokerctl task list
 	arguments []string // the words for them in its usage, such as RECEIVER and TEXT

@@ -14,13 +14,14 @@ import (
 // A Kind says what the text of an option or an argument means beyond the type of its field: its name in help, the words
 // that complete it, and how it is read. The zero Kind is the type of the field alone.
 type Kind struct {
-	Name     string                   // such as AGENT; "": as the type says, such as DURATION, N or TEXT
-	Words    WordList                 // of the broker, that complete it
-	Find     Finder                   // in place of Words, if they depend on the command line
-	Fixed    []string                 // words that complete it
-	Files    bool                     // names of files complete it
-	Complete cobra.ShellCompDirective // how the shell completes it without words; 0: not at all
-	Read     Reader                   // nil: as the type says
+	Name     string                     // such as AGENT; "": as the type says, such as DURATION, N or TEXT
+	Words    WordList                   // of the broker, that complete it
+	Find     Finder                     // in place of Words, if they depend on the command line
+	Fixed    []string                   // words that complete it
+	Files    bool                       // names of files complete it
+	Complete cobra.ShellCompDirective   // how the shell completes it without words; 0: not at all
+	Read     Reader                     // nil: as the type says
+	Write    func(proto.Message) string // of the field of a message: the text that Read reads
 }
 
 // Kinds of values that no list of the broker completes.

@@ -32,6 +32,7 @@ type Option struct {
 	Comma bool   // of a list of texts: a comma separates two of them
 	Must  bool   // it must be given
 	Means int32  // the flag is a switch that sets this value of an enum
+	Says  string // without Field: the field that the code of the command sets from it
 }
 
 // flag is the name of the option.
@@ -241,7 +242,7 @@ func (c *Caller) Describe(cmd *cobra.Command, f *pflag.Flag, kind Kind) {
 func (o Option) set(g *Given, to Target, v *optionValue) error {
 	switch {
 	case !v.given && o.Must:
-		return MissingFlag(o.flag(), o.Usage)
+		return MissingFlag(o.flag(), strings.TrimSuffix(o.Usage, "; required"))
 	case !v.given && o.Value == "", o.Means != 0 && v.String() != "true":
 		return nil
 	case o.Means != 0:

@@ -4,23 +4,28 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/prompt"
 )
 
 // Voice is how texts name commands and times in this run.
 func (c *Caller) Voice() prompt.Voice {
 	return prompt.Voice{
-		Command:   func(line string) string { return c.Command("%s", line) },
-		Also:      func(line string) string { return c.Also("%s", line) },
-		Suggested: c.Likewise,
-		When:      c.When,
-		Since:     c.Since,
-		Work:      c.workAgain,
+		Command:  c.Line,
+		Also:     c.also,
+		Proposed: c.Proposed,
+		When:     c.When,
+		Since:    c.Since,
+		Work:     c.workAgain,
 	}
+}
+
+func (c *Caller) also(call calls.Call) string {
+	words, _ := c.wordsOf(call)
+	return c.quoted(words)
 }
 
 // PrintPrompt writes a message for a language model.
@@ -54,27 +59,4 @@ func (c *Caller) workAgain(again bool) []*pb.WorkItem {
 		c.Work, _ = WorkOf(ctx, c.Client)
 	}
 	return c.Work
-}
-
-// Likewise adds to a suggested command the global options of this run that the broker does not know. For a
-// language model, it replaces the words that are texts of others, such as the scope of a token.
-func (c *Caller) Likewise(command string) string {
-	if c.ForModel() {
-		command = prompt.WordsOnly(command)
-	}
-	rest, ok := strings.CutPrefix(command, "brokerctl ")
-	if !ok {
-		return command
-	}
-	s := "brokerctl "
-	if c.Global.Addr != "" {
-		s += "--addr " + prompt.ShellWord(c.Global.Addr) + " "
-	}
-	if c.Global.Session != "" && !strings.HasPrefix(rest, "--session ") {
-		s += "--session " + prompt.ShellWord(c.Global.Session) + " "
-	}
-	if (c.Global.Operator || c.Global.Agent != "") && !strings.Contains(rest, "--agent ") {
-		s += "--agent " + prompt.ShellWord(c.Global.Agent) + " "
-	}
-	return s + rest
 }

@@ -17,6 +17,8 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/internal/problem"
+	"brokerd/internal/prompt"
 )
 
 // A Page is what the help of a command says beside its arguments and options. The words of Use are the rule for the
@@ -30,6 +32,9 @@ type Arg struct {
 	Text  bool   // it may be empty; an empty name or id comes from an unset variable of a shell
 	Kind  Kind
 	After func(before []string) Kind // nil, or the kind for the arguments before it
+
+	Fields []string // of the request, which the code of the command reads it into, in place of Field
+	Caller bool     // it names the agent that makes the call
 
 	Missing func(g *Given) (string, error) // nil, or what stands for the argument if it is not given
 }
@@ -64,9 +69,12 @@ type Spec[Q, A proto.Message] struct {
 	Apart   [][]string // options that exclude each other
 	OneOf   []string   // options of which at least one must be given
 	FlagsOf string     // the command whose page describes the options; "": its own
+	Old     string     // the option that earlier versions took as an argument behind the others; still read
 
 	Prepare func(g *Given, q Q) error              // sets what no argument and no option sets
 	Connect func(g *Given) (*client.Client, error) // nil: as the settings say
+	Sets    map[string]string                      // the fields that Prepare always sets, and to what
+	Narrow  bool                                   // it only makes some calls of the method
 
 	// After is what follows the call.
 	After func(g *Given, broker *client.Client, q Q, a A) (done bool, err error)
@@ -88,10 +96,11 @@ type Waiting[A proto.Message] struct {
 func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 	options := s.Options
 	if s.Wait != nil {
-		options = append(slices.Clip(options), Option{Name: "wait", Type: "duration", Usage: s.Wait.Usage})
+		options = append(slices.Clip(options), Option{Name: "wait", Type: "duration", Says: "wait", Usage: s.Wait.Usage})
 	}
 	return Procedure[Q]{
-		Page: s.Page, Args: s.Args, Options: options, Apart: s.Apart, OneOf: s.OneOf, FlagsOf: s.FlagsOf, Run: s.run,
+		Page: s.Page, Args: s.Args, Options: options, Apart: s.Apart, OneOf: s.OneOf, FlagsOf: s.FlagsOf,
+		Sets: s.Sets, Says: !s.Narrow, Old: s.Old, Run: s.run,
 	}.Command(c)
 }
 
@@ -176,6 +185,10 @@ type Procedure[Q proto.Message] struct {
 	OneOf   []string   // options of which at least one must be given
 	FlagsOf string     // the command whose page describes the options; "": its own
 
+	Sets map[string]string // fields that Run always sets, and to what
+	Says bool              // it makes the call that its arguments and options say
+	Old  string            // the option that earlier versions took as an argument behind the others; still read
+
 	Run func(g *Given, q Q) error
 }
 
@@ -186,6 +199,13 @@ type None = *emptypb.Empty
 func (p Procedure[Q]) Command(c *Caller) *cobra.Command {
 	q := newMessage[Q]()
 	cmd, bound := c.declare(p.Page, q, p.Args, p.Options)
+	bound.sets, bound.old = p.Sets, p.Old
+	if p.Says {
+		c.addForm(q, form{cmd, bound.words, slices.ContainsFunc(p.Args, func(a Arg) bool { return a.Caller })})
+	}
+	if p.Old != "" {
+		cmd.Args = AtLeast(bound.names()...)
+	}
 	if p.FlagsOf != "" {
 		cmd.Annotations[FlagsOf] = p.FlagsOf
 	}
@@ -235,7 +255,7 @@ type Listing[Q, A, I proto.Message] struct {
 func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 	return Procedure[Q]{
 		Page: l.Page, Args: l.Args, Options: append(slices.Clip(l.Options), Limit), Apart: l.Apart,
-		FlagsOf: l.FlagsOf, Run: l.run,
+		FlagsOf: l.FlagsOf, Says: true, Run: l.run,
 	}.Command(c)
 }
 
@@ -302,6 +322,9 @@ func (to Target) get() protoreflect.Value { return to.message().Get(to.field) }
 // A binding connects the arguments and options of a command with its request.
 type binding struct {
 	request proto.Message
+	use     string            // of the command
+	sets    map[string]string // fields that the command always sets, and to what
+	old     string            // the option that may also be an argument
 	args    []Arg
 	flags   []Option
 	many    bool // the last argument may be repeated
@@ -310,12 +333,9 @@ type binding struct {
 
 // declare returns a command with its page and its rule for arguments. The options follow with binding.options.
 func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Option) (*cobra.Command, *binding) {
-	b := &binding{request: request, args: args, flags: options}
+	b := &binding{request: request, use: p.Use, args: args, flags: options}
 	words := argumentsOf(p.Use)
-	least, names := 0, make([]string, len(args))
-	for i, a := range args {
-		names[i] = a.Name
-	}
+	least, names := 0, b.names()
 	for _, word := range words {
 		if word[0] != '[' {
 			least++
@@ -349,6 +369,15 @@ func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Op
 	return cmd, b
 }
 
+// names are the names of the arguments in errors.
+func (b *binding) names() []string {
+	names := make([]string, len(b.args))
+	for i, a := range b.args {
+		names[i] = a.Name
+	}
+	return names
+}
+
 func (a Arg) kind(before []string) Kind {
 	if a.After != nil {
 		return a.After(before)
@@ -370,8 +399,26 @@ func (b *binding) options(c *Caller, cmd *cobra.Command) {
 	b.set = BindOptions(c, cmd, b.request.ProtoReflect(), b.flags)
 }
 
+// readOld sets the option that was an argument before.
+func (b *binding) readOld(g *Given) error {
+	if b.old == "" || len(g.Args) <= len(b.args) {
+		return nil
+	}
+	text := strings.Join(g.Args[len(b.args):], " ")
+	if g.Cmd.Flags().Changed(b.old) {
+		return problem.Usagef("argument %q is one too many: --%s says it already", text, b.old)
+	}
+	fmt.Fprintf(g.Cmd.ErrOrStderr(), "brokerctl: write --%s %s; the next version does not take it as an argument\n",
+		b.old, prompt.ShellWord(prompt.Clean(text)))
+	g.Args = g.Args[:len(b.args)]
+	return g.Cmd.Flags().Set(b.old, text)
+}
+
 // fill sets the fields of the request from what the caller has given.
 func (b *binding) fill(g *Given) error {
+	if err := b.readOld(g); err != nil {
+		return err
+	}
 	for i, a := range b.args {
 		texts := g.Args[min(i, len(g.Args)):]
 		if !b.many || i < len(b.args)-1 {

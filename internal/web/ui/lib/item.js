@@ -16,7 +16,8 @@ for (const [kind, names] of Object.entries({
   hidden: 'revision created_revision number message message_type outcome_type',
 })) for (const name of names.split(' ')) fields[name] = kind;
 
-const words = (name) => name[0].toUpperCase() + name.slice(1).replaceAll('_', ' ').replace(/ (at|id)$/, '');
+// words writes the name of a field for people.
+export const words = (name) => name[0].toUpperCase() + name.slice(1).replaceAll('_', ' ').replace(/ (at|id)$/, '');
 const present = (v) => v && v.length !== 0 && (typeof v !== 'object' || Object.keys(v).length > 0);
 const entries = (object) => Object.entries(object).filter(([name, v]) => fields[name] !== 'hidden' && present(v));
 const isList = (v) => Array.isArray(v) && (typeof v[0] === 'object' || v.some((text) => text.length > 40));

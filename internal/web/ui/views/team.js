@@ -1,8 +1,8 @@
 // Attention: the findings of explain, the worst first, each with what helps.
 // Team: the agents, what each does and holds, and directives to them.
-import { effect, html, signal, useMemo } from '../vendor/preact.js';
+import { html, useMemo } from '../vendor/preact.js';
 import { call, pages, rpc, search } from '../lib/api.js';
-import { Facts, send } from '../lib/item.js';
+import { Facts, send, words } from '../lib/item.js';
 import { frame, history, useLoaded } from '../lib/live.js';
 import {
   Action, Age, Badge, Copy, Count, Empty, Failure, matching, Name, Panel, Spark, State, Time, VirtualTable,
@@ -14,50 +14,66 @@ import { Change } from './queues.js';
 const severities = { error: ['bad', 'stuck'], warning: ['warn', 'at risk'], info: ['dim', 'note'] };
 
 // labels are the texts of buttons whose method does not say what it does here. Others show it in words.
-const labels = { Drain: 'Resume delivery', ConfigureSession: 'Raise the limit' };
+const labels = { Drain: 'Resume delivery', DeleteState: 'Delete the report' };
 
 // risky are the methods that take something away for good. Their buttons are red.
-const risky = /\/(Purge|ForceRelease|Revoke|Deregister|Cancel|Move|ReleaseLocks|ReleaseToken|ConfigureSession|Decide|CloseVote)/;
+const risky = /\/(Purge|Force|Revoke|Deregister|Delete|Cancel|Move|Release[LT]|Configure|Decide|Close)/;
 
 // withReason are the methods whose request has a reason that the operator may give.
-const withReason = /\/(ForceReleaseLocks|RevokeToken|CancelMessage|CancelTask|MoveMessages)$/;
+const withReason = /\/(Force|Revoke|Cancel[MT]|Move)/;
 
 function labelOf({ summary, reasons }, { method, request, agent }) {
   const name = method.split('/').pop();
-  if (/^Release(Token|Locks)$/.test(name)) return 'End the wait of ' + agent;
-  if (/^(RevokeToken|ForceReleaseLocks)$/.test(name)) {
-    const grants = [summary, ...reasons].map((text) => /^(\S+) holds .*fence (\d+)\b/.exec(text));
-    const holder = grants.find((g) => g && (!request.revisions || request.revisions.some((fence) => g[2] === String(fence))));
-    return (name === 'RevokeToken' ? 'Revoke' : 'Force release') + (holder ? ' from ' + holder[1] : '');
+  if (/^Release[LT]/.test(name)) return 'End the wait of ' + agent;
+  if (request.to) return 'Move to ' + request.to;
+  if (request.settings) return 'Raise the limit to ' + request.settings.mailbox_limit;
+  const message = request.messages?.[0];
+  if (message) return `${words(message.type)} ${Object.values(message.target)}`;
+  if (request.verdict) return words(request.verdict);
+  let of = agent && ' of ' + agent;
+  if (/^(Revoke|Force)/.test(name)) { // only the sentences say who holds it
+    const grant = new RegExp(`^(\\S+) holds .*fence (${request.revisions?.join('|') ?? '\\d+'})\\b`, 'm');
+    const holder = grant.exec([summary, ...reasons].join('\n'));
+    of = holder ? ' from ' + holder[1] : '';
   }
-  if (name === 'SendMessages') {
-    const [message] = request.messages;
-    return message.type[0].toUpperCase() + message.type.slice(1) + (message.target?.agent ? ' ' + message.target.agent : '');
-  }
-  if (name === 'Decide' && request.verdict) return request.verdict[0].toUpperCase() + request.verdict.slice(1);
-  return (labels[name] || name.replace(/(?!^)[A-Z]/g, (letter) => ' ' + letter.toLowerCase())) + (agent && ' of ' + agent);
+  return (labels[name] || name.replace(/Token|Locks/, '').replace(/\B[A-Z]/g, (letter) => ' ' + letter.toLowerCase())) + of;
 }
 
-function FindingAction({ finding, action }) {
-  const request = action.request || {};
-  const method = action.method.replace('/brokerd.v1.', '');
+// Help is the button that makes a call of a finding, or the program that makes it. A call that only shows something, or
+// for which the operator would have to type a time, has none.
+function Help({ finding, of }) {
+  const { request, agent, missing, program } = of;
+  if (program[0]) {
+    return html`<${Copy} text=${program.map(shellWord).join(' ')} /> <i class="dim">brokerctl agent run starts it</i>`;
+  }
+  if (/\/(Get|List|Explain)/.test(of.method) || missing.includes('until')) return null;
+  const method = of.method.replace('/brokerd.v1.', '');
   const danger = risky.test(method);
-  const label = labelOf(finding, action);
-  const name = method.split('/')[1];
+  const label = labelOf(finding, of);
+  const name = method.split('/').pop();
   if (/^(Redrive|Purge)/.test(name)) {
     return html`<${Change} verb=${name.startsWith('Purge') ? 'purge' : 'redrive'} label=${label} name=${name}
       requests=${() => [request]} which=${'of ' + (request.mailbox || finding.subject)} />`;
   }
-  const fields = withReason.test(action.method) ? [{ name: 'reason', label: 'Reason', value: request.reason }] : [];
-  async function run({ reason }) {
-    const wanted = reason ? { ...request, reason } : request;
-    if (/^(RevokeToken|ForceReleaseLocks)$/.test(name)) return take(wanted);
-    await rpc(method, wanted, { agent: action.agent });
-    return '';
+  const fields = missing.map((path) => ({
+    name: path, label: words(path.split('.').pop()), required: true, kind: /body/.test(path) ? 'area' : 'text',
+  }));
+  if (withReason.test(method)) fields.push({ name: 'reason', label: 'Reason', value: request.reason });
+  async function run(values) {
+    let wanted = request;
+    for (const [path, value] of Object.entries(values)) {
+      const [field, inner] = path.split('.');
+      if (value) wanted = { ...wanted, [field]: inner ? { ...wanted[field], [inner]: value } : value };
+    }
+    if (/^(Revoke|Force)/.test(name)) return take(wanted);
+    await rpc(method, wanted, { agent });
   }
   return html`<${Action} label=${label} title=${`${label}: ${finding.subject}`} name=${name} danger=${danger} run=${run}
-    primary=${!danger} fields=${fields} confirm=${'It does the same as ' + finding.commands[action.command]} />`;
+    primary=${!danger} fields=${fields} confirm=${finding.summary} />`;
 }
+
+// shellWord writes a word of a program as a shell reads it.
+const shellWord = (w) => /^[\w./=-]+$/.test(w) ? w : `'${w.replaceAll("'", `'\\''`)}'`;
 
 // Subject links the object of a finding, such as "agent builder-1".
 function Subject({ text }) {
@@ -71,18 +87,7 @@ function Said({ text }) {
     i % 2 ? html`<${Name} kind="message" name=${part.slice(8)} text=${part} />` : part);
 }
 
-// where is the option by which brokerctl reaches this broker; empty for the data folder that it looks into by itself.
-const where = signal('');
-effect(() => {
-  if (!canAct.value) return;
-  call('GET', '/v1/status').then(({ listen, data_dir: folder }) => {
-    const [socket] = listen;
-    if (!folder.endsWith('/.local/state/brokerd')) where.value = ` --addr ${/[^\w./:-]/.test(socket) ? `'${socket}'` : socket}`;
-  }, () => {}); // the banner tells of a broken connection
-});
-
-// Finding shows a finding of Explain, its commands, and a button for each call that does what a command
-// does.
+// Finding shows a finding of Explain, a button for each call that changes something, and the programs to start.
 function Finding({ finding: f }) {
   const [kind, word] = severities[f.severity] || severities.info;
   return html`<article class=${'attention-finding ' + kind} data-row=${f.subject}>
@@ -90,10 +95,7 @@ function Finding({ finding: f }) {
       ${f.since && html`<span class="dim since">for <${Age} since=${f.since} /></span>`}</header>
     <p class="summary" dir="auto"><${Said} text=${f.summary} /></p>
     ${f.reasons.length > 0 && html`<ul>${f.reasons.map((reason, i) => html`<li key=${i} dir="auto"><${Said} text=${reason} /></li>`)}</ul>`}
-    ${f.actions.length > 0 && html`<p class="actions">${f.actions.map((action) => html`
-      <${FindingAction} key=${action.command} finding=${f} action=${action} />`)}</p>`}
-    ${f.commands.length > 0 && html`<div class="commands">${f.commands.map((c) => html`
-      <${Copy} key=${c} text=${c.replace(/^brokerctl/, 'brokerctl' + where.value)} />`)}</div>`}
+    <p class="actions">${f.calls.map((c, i) => html`<${Help} key=${i} finding=${f} of=${c} />`)}</p>
   </article>`;
 }
 
@@ -126,7 +128,7 @@ function First() {
 function Attention({ query }) {
   const f = frame.value;
   if (!f) return html`<p class="empty">Waiting for the first frame…</p>`;
-  const found = matching(f.findings, query.q, (one) => [one.subject, one.summary, ...one.reasons, ...one.commands]);
+  const found = matching(f.findings, query.q, (one) => [one.subject, one.summary, ...one.reasons]);
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Findings">
     <${Tiles} totals=${f.totals} />
     ${found.map((one) => html`<${Finding} key=${one.subject + one.since} finding=${one} />`)}

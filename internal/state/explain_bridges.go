@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/calls"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -62,7 +64,7 @@ func (k *Keys) Explain(q store.Querier, about finding.Question) (found []finding
 
 // findings returns what a report says about a question. since is when the report was written.
 func (r *bridgeReport) findings(about finding.Question, key string, since time.Time) (found []finding.Finding) {
-	forget := finding.Command{"state", "delete", key, "--namespace", bridgeNamespace}
+	forget := calls.Do(&pb.DeleteStateRequest{Namespace: bridgeNamespace, Key: key})
 	for _, w := range r.Waits {
 		if about.Kind == finding.Agent && w.Agent != about.Name {
 			continue
@@ -70,12 +72,12 @@ func (r *bridgeReport) findings(about finding.Question, key string, since time.T
 		f := finding.Finding{Severity: finding.Error, Subject: "bridge " + r.Folder, Since: w.Since,
 			Summary: fmt.Sprintf("it cannot %s: %s", w.Action, w.Reason),
 			Reasons: []string{"the bridge tries again until it succeeds",
-				"if no bridge runs on the folder any more, the last command removes this report"}}
+				"if no bridge runs on the folder any more, delete the report: its key is " + key}}
 		if w.Agent != "" {
 			f.Summary = fmt.Sprintf("it cannot %s of %s: %s", w.Action, w.Agent, w.Reason)
-			f.Commands = []finding.Command{{"agent", "get", w.Agent}}
+			f.Calls = []calls.Call{calls.Do(&pb.GetAgentRequest{Name: w.Agent})}
 		}
-		f.Commands = append(f.Commands, forget)
+		f.Calls = append(f.Calls, forget)
 		found = append(found, f)
 	}
 	if r.Rejected > 0 && about.Kind == finding.Everything {
@@ -83,7 +85,7 @@ func (r *bridgeReport) findings(about finding.Question, key string, since time.T
 			Summary: finding.Count(r.Rejected, "rejected file") + ", the last one " + r.Reason,
 			Reasons: []string{fmt.Sprintf("to send %s, correct it in %s/rejected/ and move it back; otherwise remove it and its .error file",
 				r.Newest, r.Folder)},
-			Commands: []finding.Command{{"event", "list", "--type", "bridge.file_rejected"}}})
+			Calls: []calls.Call{calls.Do(&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"bridge.file_rejected"}}})}})
 	}
 	return found
 }
