@@ -137,7 +137,8 @@ func (s *Service) GetArtifact(ctx context.Context, in *pb.GetArtifactRequest) (*
 		if out.Artifact, err = find(snap, of.ID, name, in.GetVersion()); err != nil {
 			return err
 		}
-		out.Versions, more, err = pageOf(snap, limit, listAll, of.ID, name, name, below, name+"\x00", "", "", "", "")
+		after := name + "\x01" // no name has a control character, and a text of PostgreSQL no zero byte
+		out.Versions, more, err = pageOf(snap, limit, listAll, of.ID, name, name, below, after, "", "", "", "")
 		return err
 	})
 	if err != nil {
