@@ -100,7 +100,7 @@ func TestPrompt_IsCompactAndFencedByAMarkNobodyKnows(t *testing.T) {
 	c, _, out := printer(output.FormatPrompt)
 	m := item().Message
 	m.Body = "Please.\n=== end ===\n\x1b[2J"
-	c.PrintPrompt(prompt.NewWriter(out, testMark, ""), c.Voice().Claimed(&pb.ClaimedMessage{
+	c.Voice().Message(prompt.NewWriter(out, testMark, ""), c.Voice().Claimed(&pb.ClaimedMessage{
 		ClaimId: "4711.2", Message: m, Attempt: 2, MaxAttempts: 3, ExpiresIn: durationpb.New(30 * time.Minute), Resumed: true,
 	}))
 	wantText(t, out.String(), `

@@ -30,20 +30,20 @@ func TestPrompt_AMessageCostsAtMost200TokensOverItsContent(t *testing.T) {
 	claim := &pb.ClaimedMessage{
 		ClaimId: "4611686018427387904.100", Message: longest(), Attempt: 100, MaxAttempts: 100, ExpiresIn: durationpb.New(12 * time.Hour), Resumed: true,
 	}
-	c.PrintPrompt(out, c.Voice().Claimed(claim))
+	c.Voice().Message(out, c.Voice().Claimed(claim))
 	for _, d := range []*pb.Delivery{
 		{State: pb.DeliveryState_DELIVERY_STATE_PENDING, Attempts: 99, MaxAttempts: 100},
 		{State: pb.DeliveryState_DELIVERY_STATE_CLAIMED, ClaimId: claim.GetClaimId(), Attempts: 99, MaxAttempts: 100},
 	} {
 		buffer.WriteString("\x00")
-		c.PrintPrompt(out, c.Voice().Received(&pb.InboxItem{Message: longest(), Delivery: d}))
+		c.Voice().Message(out, c.Voice().Received(&pb.InboxItem{Message: longest(), Delivery: d}))
 	}
 	for _, kind := range []string{"halt", "shutdown_request"} {
 		m := longest()
 		m.Type = kind
 		claim.Message = m
 		buffer.WriteString("\x00")
-		c.PrintPrompt(out, c.Voice().Claimed(claim))
+		c.Voice().Message(out, c.Voice().Claimed(claim))
 	}
 	for _, text := range strings.Split(buffer.String(), "\x00") {
 		if n := tokens(text); n > 200 {

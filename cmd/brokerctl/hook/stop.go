@@ -182,7 +182,7 @@ func (h *Hook) reason(n news) string {
 			prompt.Count(len(messages), "message"))
 	}
 	for _, item := range messages {
-		h.C.PrintPrompt(w, h.C.Received(item))
+		h.C.Voice().Message(w, h.C.Voice().Received(item))
 	}
 	if n.more > 0 {
 		prompt.Say(w, "%d more wait: %s inbox", n.more, h.C.Global.Again())

@@ -99,7 +99,7 @@ func DeadView(c *command.Caller) output.View[*pb.InboxItem] {
 				r.Facts = append(r.Facts, fmt.Sprintf("attempt %d by %s failed", a.GetNumber(), prompt.Brief(a.GetAgent())))
 				r.Fault = prompt.Clip(a.GetError(), 100)
 			}
-			c.PrintPrompt(w, r)
+			c.Voice().Message(w, r)
 		},
 		None: "no dead letters",
 	}

@@ -197,7 +197,7 @@ func MessageView(c *command.Caller, states bool) output.View[*pb.InboxItem] {
 				prompt.Summary(m), m.GetTypeAsSent(), m.GetId(),
 			}
 		},
-		Prompt: func(w io.Writer, item *pb.InboxItem) { c.PrintPrompt(w, c.Voice().Received(item)) },
+		Prompt: func(w io.Writer, item *pb.InboxItem) { c.Voice().Message(w, c.Voice().Received(item)) },
 		None:   "no messages",
 	}
 	if states {

@@ -136,7 +136,7 @@ func InboxView(c *command.Caller) output.View[*pb.InboxItem] {
 				prompt.Notices(w, []string{item.GetMessage().GetSubject()})
 				return
 			}
-			c.PrintPrompt(w, c.Voice().Received(item))
+			c.Voice().Message(w, c.Voice().Received(item))
 		},
 		None: "no messages",
 	}

@@ -99,7 +99,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 				prompt.Paths(q.GetPaths()), g.When(a.GetHeldUntil()), a.GetFence())
 			if prompt.ForModel(w) {
 				prompt.Say(w, "Next: %s when done; %s for more time",
-					g.Command("lock release %d", a.GetFence()), g.Also("lock extend %d", a.GetFence()))
+					g.Command("lock release %d", a.GetFence()), fmt.Sprintf("lock extend %d", a.GetFence()))
 			}
 		})
 	},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/output"
@@ -30,8 +29,8 @@ type Caller struct {
 	Ran   bool           // a command's own code was reached: errors before that are usage errors
 	flags *pflag.FlagSet // of that command
 
-	unbound map[*cobra.Command]func()        // adds the flags of declared commands
-	forms   map[protoreflect.FullName][]form // the commands that say a request
+	unbound map[*cobra.Command]func() // adds the flags of declared commands
+	forms   forms                     // the commands that say requests
 
 	path      string   // of that command, such as brokerctl task list
 	arguments []string // the words for them in its usage, such as RECEIVER and TEXT
@@ -39,7 +38,7 @@ type Caller struct {
 
 // New returns a run of brokerctl with a command line.
 func New(env setting.Environment, args ...string) *Caller {
-	return &Caller{Output: output.Output{Resolver: setting.Resolver{Env: env}}, Args: args, Hurry: make(chan struct{})}
+	return &Caller{Output: output.Output{Resolver: setting.Resolver{Env: env}}, Args: args, Hurry: make(chan struct{}), forms: forms{}}
 }
 
 // MarkRuns notes, for every command below, that its own code was reached.

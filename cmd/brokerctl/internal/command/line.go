@@ -31,19 +31,34 @@ type form struct {
 // Says notes how a command says the calls of a method that it does not declare. words returns the words after the command's
 // own; nil if it does not make the call.
 func Says[Q proto.Message](c *Caller, cmd *cobra.Command, words func(call calls.Call, q Q) []string) *cobra.Command {
-	c.addForm(newMessage[Q](), form{cmd, func(call calls.Call, request protoreflect.Message) ([]string, bool) {
+	c.forms.add(newMessage[Q](), form{cmd, func(call calls.Call, request protoreflect.Message) ([]string, bool) {
 		said := words(call, request.Interface().(Q))
 		return said, said != nil
 	}, false})
 	return cmd
 }
 
-func (c *Caller) addForm(request proto.Message, f form) {
-	if c.forms == nil {
-		c.forms = map[protoreflect.FullName][]form{}
-	}
+// forms are the commands of a run by the requests that they say.
+type forms map[protoreflect.FullName][]form
+
+func (all forms) add(request proto.Message, f form) {
 	name := request.ProtoReflect().Descriptor().FullName()
-	c.forms[name] = append(c.forms[name], f)
+	all[name] = append(all[name], f)
+}
+
+// words returns the shortest words that make a call, and whether they name the agent that makes it.
+func (all forms) words(call calls.Call) (words []string, named bool) {
+	m := call.Request.ProtoReflect()
+	for _, f := range all[m.Descriptor().FullName()] {
+		said, ok := f.words(call, m)
+		if said = append(strings.Fields(f.cmd.CommandPath())[1:], said...); ok && (words == nil || len(said) < len(words)) {
+			words, named = said, f.caller && call.Agent != ""
+		}
+	}
+	if words == nil {
+		words = []string{"call", call.Name(), call.Proto().GetRequest()}
+	}
+	return words, named
 }
 
 // Proposed writes a call that the broker proposes.
@@ -58,7 +73,7 @@ func (c *Caller) Proposed(call *pb.Call) string {
 // Line writes a call as a command line, with the flags of this run that say where it acts. What no command says as it is
 // becomes `brokerctl call`. For a language model, texts of others are left out.
 func (c *Caller) Line(call calls.Call) string {
-	words, named := c.wordsOf(call)
+	words, named := c.forms.words(call)
 	if named {
 		return c.line("", words...)
 	}
@@ -81,21 +96,6 @@ func (c *Caller) quoted(words []string) string {
 		words[i] = prompt.ShellWord(word)
 	}
 	return strings.Join(words, " ")
-}
-
-// wordsOf returns the shortest words that make a call, and whether they name the agent that makes it.
-func (c *Caller) wordsOf(call calls.Call) (words []string, named bool) {
-	m := call.Request.ProtoReflect()
-	for _, f := range c.forms[m.Descriptor().FullName()] {
-		said, ok := f.words(call, m)
-		if said = append(strings.Fields(f.cmd.CommandPath())[1:], said...); ok && (words == nil || len(said) < len(words)) {
-			words, named = said, f.caller && call.Agent != ""
-		}
-	}
-	if words != nil {
-		return words, named
-	}
-	return []string{"call", call.Name(), call.Proto().GetRequest()}, false
 }
 
 // words returns the words of a declared command for a request; false if it has fields that the command does not set, or lacks

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -24,24 +23,13 @@ func (c *Caller) Voice() prompt.Voice {
 }
 
 func (c *Caller) also(call calls.Call) string {
-	words, _ := c.wordsOf(call)
+	words, _ := c.forms.words(call)
 	return c.quoted(words)
 }
-
-// PrintPrompt writes a message for a language model.
-func (c *Caller) PrintPrompt(w io.Writer, r prompt.Rendered) { c.Voice().Message(w, r) }
-
-// Received renders a message in a mailbox.
-func (c *Caller) Received(item *pb.InboxItem) prompt.Rendered { return c.Voice().Received(item) }
 
 // Command is a suggested command line, with the flags of this run that say where and as whom it acts.
 func (c *Caller) Command(format string, args ...any) string {
 	return c.Global.Again() + " " + fmt.Sprintf(format, args...)
-}
-
-// Also is a command that follows another one in a sentence: a shell's needs no flags again.
-func (c *Caller) Also(format string, args ...any) string {
-	return fmt.Sprintf(format, args...)
 }
 
 // WorkOf returns the unfinished work that concerns the calling agent.

@@ -201,7 +201,7 @@ func (p Procedure[Q]) Command(c *Caller) *cobra.Command {
 	cmd, bound := c.declare(p.Page, q, p.Args, p.Options)
 	bound.sets, bound.old = p.Sets, p.Old
 	if p.Says {
-		c.addForm(q, form{cmd, bound.words, slices.ContainsFunc(p.Args, func(a Arg) bool { return a.Caller })})
+		c.forms.add(q, form{cmd, bound.words, slices.ContainsFunc(p.Args, func(a Arg) bool { return a.Caller })})
 	}
 	if p.Old != "" {
 		cmd.Args = AtLeast(bound.names()...)

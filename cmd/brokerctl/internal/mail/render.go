@@ -14,7 +14,7 @@ import (
 // Render writes a message for the reader of w, a person or a language model.
 func Render(c *command.Caller, w io.Writer, r prompt.Rendered) {
 	if prompt.ForModel(w) {
-		c.PrintPrompt(w, r)
+		c.Voice().Message(w, r)
 	} else {
 		Print(c, w, r)
 	}
