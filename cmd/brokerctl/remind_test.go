@@ -16,7 +16,6 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -36,9 +35,6 @@ var remind = command.Spec[*pb.SetReminderRequest, *pb.SetReminderResponse]{
 		Short:   "Remind an agent of something",
 		Example: `  brokerctl --agent lead remind builder-1 "Push the branch" --importance high`,
 	},
-	Call: command.Of(func(c *client.Client) pb.ReminderServiceClient {
-		return pb.NewReminderServiceClient(c.Conn())
-	}, pb.ReminderServiceClient.SetReminder),
 	Args: []command.Arg{
 		{Field: "agent", Name: "the agent's name", Kind: words.Agent},
 		{Field: "text", Name: "the text"},
@@ -169,10 +165,6 @@ func isPlain(e ast.Expr) bool {
 		field := part.(*ast.KeyValueExpr)
 		switch field.Key.(*ast.Ident).Name {
 		case "Page", "Args", "Options", "Shown", "Text":
-		case "Call":
-			if !strings.HasPrefix(types.ExprString(field.Value), "command.Of(") {
-				return false
-			}
 		default:
 			return false
 		}

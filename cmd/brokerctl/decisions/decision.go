@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -57,8 +56,7 @@ func newRuling(kind pb.DecisionKind, verdict, flagsOf string, page command.Page,
 	}
 	return ruling{
 		Page: page,
-		Call: find(kind, func(q *pb.DecideRequest) *string { return &q.Id },
-			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.Decide)),
+		Call: find[*pb.DecideRequest, *pb.DecideResponse](kind),
 		Args: append(args, command.Arg{Field: "reason", Name: "the text", Text: true, Kind: command.Joined}),
 		Options: []command.Option{
 			{Name: "reason", Type: "string",
@@ -191,8 +189,7 @@ var decisionResubmit = command.Spec[*pb.ResubmitDecisionRequest, *pb.ResubmitDec
 codes are those of brokerctl review submit.`,
 		Example: "  brokerctl --agent builder-1 decision resubmit d-4711 --body @plan.md",
 	},
-	Call: find(0, func(q *pb.ResubmitDecisionRequest) *string { return &q.Id },
-		command.Of((*client.Client).Decisions, pb.DecisionServiceClient.ResubmitDecision)),
+	Call: find[*pb.ResubmitDecisionRequest, *pb.ResubmitDecisionResponse](0),
 	Args: []command.Arg{anyDecision, {Field: "title", Name: "the title", Text: true}},
 	Options: append(command.ContentOptions("content", command.JSON),
 		passToken, waitForVerdict, command.RequestID, command.Option{
@@ -217,8 +214,7 @@ var decisionCancel = command.Spec[*pb.CancelDecisionRequest, *pb.CancelDecisionR
 		Long:    "Cancel an unfinished decision of the agent's own. Operators cancel any.",
 		Example: `  brokerctl --agent builder-1 decision cancel d-4711 --reason "no longer needed"`,
 	},
-	Call: find(0, func(q *pb.CancelDecisionRequest) *string { return &q.Id },
-		command.Of((*client.Client).Decisions, pb.DecisionServiceClient.CancelDecision)),
+	Call:    find[*pb.CancelDecisionRequest, *pb.CancelDecisionResponse](0),
 	Args:    []command.Arg{anyDecision},
 	Options: []command.Option{{Field: "reason", Usage: "why, for the other side"}, command.RequestID},
 	Old:     "reason",

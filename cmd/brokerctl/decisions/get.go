@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
@@ -45,14 +46,16 @@ func decisionID(ctx context.Context, broker *client.Client, kind pb.DecisionKind
 	return page.GetDecisions()[0].GetId(), nil
 }
 
-// find makes a call about the decision that a request names by its id, or by the scope of a kind; id is the field.
-func find[Q, A proto.Message](kind pb.DecisionKind, id func(Q) *string, call command.Call[Q, A]) command.Call[Q, A] {
+// find makes a call about the decision that the field id of a request names, or the scope of a kind.
+func find[Q, A proto.Message](kind pb.DecisionKind) command.Call[Q, A] {
 	return func(g *command.Given, broker *client.Client, q Q) (a A, err error) {
-		name := id(q)
-		if *name, err = decisionID(g.Cmd.Context(), broker, kind, *name); err != nil {
+		request, field := q.ProtoReflect(), q.ProtoReflect().Descriptor().Fields().ByName("id")
+		id, err := decisionID(g.Cmd.Context(), broker, kind, request.Get(field).String())
+		if err != nil {
 			return a, err
 		}
-		return call(g, broker, q)
+		request.Set(field, protoreflect.ValueOfString(id))
+		return command.Plain[Q, A](g, broker, q)
 	}
 }
 
@@ -71,8 +74,7 @@ func decisionGet(kind pb.DecisionKind) command.Spec[*pb.GetDecisionRequest, *pb.
 verdict; the exit codes are those of brokerctl review submit.`,
 			Example: get + prompt.Either(kind == 0, "d-4711", "login") + "\n" + get + "d-4711 --wait 90s",
 		},
-		Call: find(kind, func(q *pb.GetDecisionRequest) *string { return &q.Id },
-			command.Of((*client.Client).Decisions, pb.DecisionServiceClient.GetDecision)),
+		Call:    find[*pb.GetDecisionRequest, *pb.GetDecisionResponse](kind),
 		Args:    []command.Arg{decisionArg(kind)},
 		Options: []command.Option{waitForVerdict},
 		Narrow:  kind != 0,
@@ -186,7 +188,6 @@ func decisionList(kind pb.DecisionKind) listing {
 			Long:    "List unfinished " + group + "s, or with --all the finished ones too.",
 			Example: "  brokerctl " + group + " list\n  brokerctl " + group + " list --all --owed-by critic-1 -o json",
 		},
-		Call:  command.Of((*client.Client).Decisions, pb.DecisionServiceClient.ListDecisions),
 		Items: (*pb.ListDecisionsResponse).GetDecisions,
 		Options: []command.Option{
 			{Name: "all", Type: "bool", Usage: "finished ones too"},

@@ -40,7 +40,6 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 		Example: `  brokerctl --agent lead vote open "Which database?" SQLite PostgreSQL \
     --to role:builder --quorum 50% --deadline 30m --wait 30m`,
 	},
-	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.OpenVote),
 	Args: []command.Arg{
 		{Field: "title", Name: "the title", Text: true},
 		{Field: "options", Name: "the first option"}, {Field: "options", Name: "the second option"},
@@ -80,7 +79,6 @@ var voteCast = command.Spec[*pb.CastVoteRequest, *pb.CastVoteResponse]{
 		Short:   "Cast the agent's ballot, or change it",
 		Example: `  brokerctl --agent builder-1 vote cast v-4711 SQLite --reason "no server"`,
 	},
-	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.CastVote),
 	Args: []command.Arg{
 		{Field: "id", Name: "the id", Kind: openVote},
 		{Field: "option", Name: "the option", After: func(before []string) command.Kind {
@@ -104,7 +102,6 @@ var voteClose = command.Spec[*pb.CloseVoteRequest, *pb.CloseVoteResponse]{
 		Long:    "Close a vote with the ballots cast so far. Only its opener and operators may do so.",
 		Example: `  brokerctl --agent lead vote close v-4711 --reason "all agree"`,
 	},
-	Call:    command.Of((*client.Client).Votes, pb.VoteServiceClient.CloseVote),
 	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: openVote}},
 	Options: []command.Option{{Field: "reason", Usage: "why, for the electors"}, command.RequestID},
 	Old:     "reason",
@@ -124,7 +121,6 @@ var voteGet = command.Spec[*pb.GetVoteRequest, *pb.GetVoteResponse]{
 Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 		Example: "  brokerctl vote get v-4711 --wait 30m",
 	},
-	Call: command.Of((*client.Client).Votes, pb.VoteServiceClient.GetVote),
 	Args: []command.Arg{{Field: "id", Name: "the id", Kind: openVote}},
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetVoteRequest, a *pb.GetVoteResponse) {
 		printVote(g.Caller, w, a)
@@ -222,7 +218,6 @@ var voteList = command.Listing[*pb.ListVotesRequest, *pb.ListVotesResponse, *pb.
 		Long:    "List the open votes, or with --all the closed ones too.",
 		Example: "  brokerctl vote list --all --elector builder-1",
 	},
-	Call:  command.Of((*client.Client).Votes, pb.VoteServiceClient.ListVotes),
 	Items: (*pb.ListVotesResponse).GetVotes,
 	Options: []command.Option{
 		{Name: "all", Type: "bool", Usage: "closed ones too"},

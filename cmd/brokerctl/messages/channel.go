@@ -30,7 +30,6 @@ var channelSubscribe = command.Spec[*pb.SubscribeChannelRequest, *pb.SubscribeCh
 		Short:   "Receive the messages that are sent to a channel from now on",
 		Example: `  brokerctl --agent builder-1 channel subscribe general`,
 	},
-	Call:    command.Of((*client.Client).Channels, pb.ChannelServiceClient.SubscribeChannel),
 	Args:    oneChannel,
 	Options: []command.Option{command.RequestID},
 	After: func(
@@ -53,7 +52,6 @@ var channelUnsubscribe = command.Spec[*pb.UnsubscribeChannelRequest, *pb.Unsubsc
 		Short:   "Stop receiving a channel's messages; delivered ones stay",
 		Example: `  brokerctl --agent builder-1 channel unsubscribe general`,
 	},
-	Call:    command.Of((*client.Client).Channels, pb.ChannelServiceClient.UnsubscribeChannel),
 	Args:    oneChannel,
 	Options: []command.Option{command.RequestID},
 	Text: func(_ *command.Given, w io.Writer, q *pb.UnsubscribeChannelRequest, a *pb.UnsubscribeChannelResponse) {
@@ -67,7 +65,6 @@ var channelList = command.Listing[*pb.ListChannelsRequest, *pb.ListChannelsRespo
 		Short:   "List channels with their subscribers",
 		Example: "  brokerctl channel list --subscriber builder-1",
 	},
-	Call:  command.Of((*client.Client).Channels, pb.ChannelServiceClient.ListChannels),
 	Items: (*pb.ListChannelsResponse).GetChannels,
 	Options: []command.Option{
 		{Field: "subscriber", Kind: words.Agent, Usage: "only channels that this agent subscribes to"},
@@ -132,7 +129,6 @@ var channelConfigure = command.Spec[*pb.ConfigureChannelRequest, *pb.ConfigureCh
 		Short:   "Change a channel's settings (operators)",
 		Example: `  brokerctl channel configure builds --default-ttl 30m`,
 	},
-	Call: command.Of((*client.Client).Channels, pb.ChannelServiceClient.ConfigureChannel),
 	Args: oneChannel,
 	Options: []command.Option{
 		{Field: "default_ttl", Zero: true, Usage: "TTL of messages without one; 0: none"},

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/table"
@@ -31,7 +30,6 @@ it takes from.`,
 		Example: `  brokerctl mailbox list
   brokerctl mailbox list --order waiting --limit 20`,
 	},
-	Call:  command.Of((*client.Client).Messages, pb.MessageServiceClient.ListMailboxes),
 	Items: (*pb.ListMailboxesResponse).GetMailboxes,
 	Options: []command.Option{
 		{Field: "order", Usage: "oldest (message first), or waiting: the fullest first (default: oldest)"},

@@ -38,7 +38,6 @@ var messageGet = command.Spec[*pb.GetMessageRequest, *pb.GetMessageResponse]{
 			"ID is the message's id, its revision, or a claim id.",
 		Example: "  brokerctl message get 4711",
 	},
-	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.GetMessage),
 	Args: oneMessage,
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetMessageRequest, a *pb.GetMessageResponse) {
 		mail.Render(g.Caller, w, prompt.Rendered{Message: a.GetMessage()})
@@ -217,7 +216,6 @@ var messageCancel = command.Spec[*pb.CancelMessageRequest, *pb.CancelMessageResp
 operators may do so. Exit code 5: all copies are claimed or finished.`,
 		Example: `  brokerctl --agent lead message cancel 4711 --reason "not needed any more"`,
 	},
-	Call:    command.Of((*client.Client).Messages, pb.MessageServiceClient.CancelMessage),
 	Args:    oneMessage,
 	Options: []command.Option{{Field: "reason", Usage: "why, for the event log"}, command.RequestID},
 	After: func(

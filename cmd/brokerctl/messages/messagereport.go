@@ -25,7 +25,6 @@ get shows each of them in full. message resend redelivers it to the recipients
 that have not finished it.`,
 		Example: `  brokerctl --agent lead message report 4711`,
 	},
-	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.GetMessage),
 	Args: oneMessage,
 	After: func(
 		g *command.Given, _ *client.Client, _ *pb.GetMessageRequest, a *pb.GetMessageResponse,
@@ -159,7 +158,6 @@ to these. Only its sender and operators may do so.`,
 		Example: `  brokerctl --agent lead message resend 4711
   brokerctl --agent lead message resend 4711 builder-2`,
 	},
-	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ResendMessage),
 	Args: []command.Arg{
 		{Field: "id", Name: "the message's id", Kind: words.MessageID},
 		{Field: "mailboxes", After: func(before []string) command.Kind {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
@@ -41,7 +40,6 @@ Exit code 6: the claim expired and another consumer has claimed the message.
 		Example: `  brokerctl --agent builder-1 ack
   brokerctl --agent builder-1 ack 4711.1`,
 	},
-	Call:    command.Of((*client.Client).Messages, pb.MessageServiceClient.AckMessages),
 	Args:    []command.Arg{{Field: "ids", Kind: claim}},
 	Options: []command.Option{command.RequestID},
 	Text: func(_ *command.Given, w io.Writer, _ *pb.AckMessagesRequest, a *pb.AckMessagesResponse) {
@@ -62,7 +60,6 @@ letter (brokerctl dlq). Exit code 6: the claim is lost.
 		Example: `  brokerctl --agent builder-1 nack --error "tests fail: TestLogin"
   brokerctl --agent builder-1 nack 4711.1 --fatal --error "no such repository"`,
 	},
-	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.NackMessages),
 	Args: []command.Arg{{Kind: claim, Fields: []string{"nacks.claim_id"}}},
 	Options: []command.Option{
 		{Field: "nacks.error", Kind: command.Content,
@@ -115,7 +112,6 @@ var extend = command.Spec[*pb.ExtendClaimsRequest, *pb.ExtendClaimsResponse]{
 		Example: `  brokerctl --agent builder-1 extend
   brokerctl --agent builder-1 extend 4711.1 --for 2h`,
 	},
-	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ExtendClaims),
 	Args: []command.Arg{{Kind: claim, Fields: []string{"extensions.claim_id"}}},
 	Options: []command.Option{
 		{Field: "extensions.claim_for", Name: "for", Usage: "how long from now on (default: as long as it was claimed for)"},
@@ -140,7 +136,6 @@ code 6: the claim is lost.
 ` + settleLong,
 		Example: `  brokerctl --agent builder-1 release 4711.1`,
 	},
-	Call:    command.Of((*client.Client).Messages, pb.MessageServiceClient.ReleaseClaims),
 	Args:    []command.Arg{{Field: "ids", Kind: claim}},
 	Options: []command.Option{command.RequestID},
 	Text: func(_ *command.Given, w io.Writer, _ *pb.ReleaseClaimsRequest, a *pb.ReleaseClaimsResponse) {

@@ -73,7 +73,6 @@ do so, and agents that sent or received one of its messages. A second call
 replaces the outcome.`,
 		Example: `  brokerctl --agent lead thread resolve 4711 "We use the branch login"`,
 	},
-	Call: command.Of((*client.Client).Messages, pb.MessageServiceClient.ResolveThread),
 	Args: []command.Arg{
 		{Field: "thread_id", Name: "the thread's id", Kind: thread},
 		{Field: "outcome", Name: "the outcome", Text: true, Kind: command.Joined},

@@ -3,7 +3,6 @@ package messages
 import (
 	"strconv"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/table"
@@ -21,7 +20,6 @@ without an answer.`,
 		Example: `  brokerctl thread list
   brokerctl thread list --open --since 7d`,
 	},
-	Call:  command.Of((*client.Client).Messages, pb.MessageServiceClient.ListThreads),
 	Items: (*pb.ListThreadsResponse).GetThreads,
 	Options: []command.Option{
 		{Field: "open", Usage: "only conversations with an open question"},

@@ -32,7 +32,6 @@ var typeList = command.Listing[*pb.ListMessageTypesRequest, *pb.ListMessageTypes
 		Short:   "List the types of the broker and of the session",
 		Example: "  brokerctl type list --family task",
 	},
-	Call:  command.Of((*client.Client).Catalog, pb.CatalogServiceClient.ListMessageTypes),
 	Items: (*pb.ListMessageTypesResponse).GetTypes,
 	Args:  []command.Arg{{Field: "prefix", Name: "the prefix", Text: true}},
 	Options: []command.Option{
@@ -59,7 +58,6 @@ var typeGet = command.Spec[*pb.GetMessageTypeRequest, *pb.GetMessageTypeResponse
 		Short:   "Show a type with its example and schema",
 		Example: "  brokerctl type get TaskComplete",
 	},
-	Call:  command.Of((*client.Client).Catalog, pb.CatalogServiceClient.GetMessageType),
 	Args:  []command.Arg{{Field: "name", Name: "the type", Kind: knownType}},
 	Shown: "type",
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetMessageTypeRequest, a *pb.GetMessageTypeResponse) {
@@ -94,7 +92,6 @@ var typeValidate = command.Spec[*pb.ValidatePayloadRequest, *pb.ValidatePayloadR
 		Long:    "validate fails if a send is refused.",
 		Example: `  brokerctl type validate task_progress --payload @progress.json`,
 	},
-	Call:    command.Of((*client.Client).Catalog, pb.CatalogServiceClient.ValidatePayload),
 	Args:    []command.Arg{{Field: "type", Name: "the type", Kind: knownType}},
 	Options: []command.Option{{Field: "payload", Kind: command.JSON, Usage: "JSON, @FILE or -"}},
 	After:   showVerdict,
@@ -128,7 +125,6 @@ built-in type, the schema replaces the built-in one.`,
 		Example: `  brokerctl type register deploy_finished --title "A deployment is finished" \
     --schema '{"required":["host"]}'`,
 	},
-	Call: command.Of((*client.Client).Catalog, pb.CatalogServiceClient.RegisterMessageType),
 	Args: []command.Arg{{Field: "name", Name: "the type"}},
 	Options: []command.Option{
 		{Field: "aliases", Name: "alias", Usage: "another name; repeatable"},

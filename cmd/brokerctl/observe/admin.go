@@ -30,7 +30,6 @@ var adminCheck = command.Spec[*pb.CheckDatabaseRequest, *pb.CheckDatabaseRespons
 the broker runs. Exit code 1: something was found.`,
 		Example: "  brokerctl admin check",
 	},
-	Call:  command.Of((*client.Client).Admin, pb.AdminServiceClient.CheckDatabase),
 	After: showCheck,
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
 	pb "brokerd/gen/brokerd/v1"
@@ -23,7 +22,6 @@ letters stay unless --kind names them.`,
 		Example: `  brokerctl admin prune --older-than 24h --dry-run
   brokerctl admin prune --older-than 7d --kind dead-letters --session website`,
 	},
-	Call: command.Of((*client.Client).Admin, pb.AdminServiceClient.PruneData),
 	Options: []command.Option{
 		{Field: "older_than", Must: true, Zero: true, Usage: "only data that finished longer ago, 1s to 3650d"},
 		{Field: "kinds", Name: "kind", Comma: true,

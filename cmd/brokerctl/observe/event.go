@@ -82,7 +82,6 @@ var eventList = command.Listing[*pb.ListEventsRequest, *pb.ListEventsResponse, *
 		Example: `  brokerctl event list --newest --limit 20
   brokerctl event list --since 1h --source builder-1 -o json`,
 	},
-	Call:  command.Of((*client.Client).Events, pb.EventServiceClient.ListEvents),
 	Items: (*pb.ListEventsResponse).GetEvents,
 	Options: append([]command.Option{
 		{Field: "after_revision", Name: "after", Kind: command.Revision, Usage: "only after this revision"},

@@ -3,7 +3,6 @@ package observe
 import (
 	"io"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
@@ -23,7 +22,6 @@ TYPE is a word such as build.finished. First words that types of the broker use
 		Example: `  brokerctl --agent builder-1 event publish build.finished "All green"
   brokerctl --agent lead channel subscribe event/build.finished`,
 	},
-	Call: command.Of((*client.Client).Events, pb.EventServiceClient.PublishEvent),
 	Args: []command.Arg{{Field: "type", Name: "the type"}, {Field: "summary", Name: "the summary", Text: true}},
 	Options: []command.Option{
 		{Field: "details", Kind: command.JSON, Usage: "a JSON object; @FILE reads a file, - standard input"},

@@ -73,7 +73,6 @@ var agentGet = command.Spec[*pb.GetAgentRequest, *pb.GetAgentResponse]{
 		}
 		return broker, err
 	},
-	Call: command.Of((*client.Client).Agents, pb.AgentServiceClient.GetAgent),
 	Args: []command.Arg{{Field: "name", Name: "the agent's name", Kind: words.Agent}},
 	Options: []command.Option{{
 		Field: "view", Name: "full", Means: int32(pb.AgentView_AGENT_VIEW_FULL),
@@ -176,7 +175,6 @@ var agentList = command.Listing[*pb.ListAgentsRequest, *pb.ListAgentsResponse, *
 		Short:   "Find agents by role, capability, status and name",
 		Example: "  brokerctl agent list --role builder --status idle",
 	},
-	Call:  command.Of((*client.Client).Agents, pb.AgentServiceClient.ListAgents),
 	Items: (*pb.ListAgentsResponse).GetAgents,
 	Options: []command.Option{
 		{Field: "role", Kind: words.Role, Usage: "only this role"},
@@ -253,7 +251,6 @@ directives and the notices.`,
 		Example: "  brokerctl --agent builder-1 agent heartbeat --status active --progress 0.4",
 	},
 	Connect: asNamed,
-	Call:    command.Of((*client.Client).Agents, pb.AgentServiceClient.Heartbeat),
 	Args:    []command.Arg{calling},
 	Options: []command.Option{
 		{Field: "status", Usage: "{}"},
@@ -298,7 +295,6 @@ letters.`,
 		Example: `  brokerctl agent deregister builder-1 --reason "done for today"`,
 	},
 	Connect: asNamed,
-	Call:    command.Of((*client.Client).Agents, pb.AgentServiceClient.DeregisterAgent),
 	Args:    []command.Arg{calling},
 	Options: []command.Option{{Field: "reason", Usage: "why, for the event log"}, command.RequestID},
 	Text: func(g *command.Given, w io.Writer, _ *pb.DeregisterAgentRequest, _ *pb.DeregisterAgentResponse) {

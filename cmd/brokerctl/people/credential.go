@@ -165,7 +165,6 @@ var credentialList = command.Listing[*pb.ListCredentialsRequest, *pb.ListCredent
 days that have ended too.`,
 		Example: "  brokerctl credential list --all",
 	},
-	Call:    command.Of((*client.Client).Credentials, pb.CredentialServiceClient.ListCredentials),
 	Items:   (*pb.ListCredentialsResponse).GetCredentials,
 	Options: []command.Option{{Name: "all", Type: "bool", Usage: "ended ones too"}},
 	Prepare: func(g *command.Given, q *pb.ListCredentialsRequest) error {
@@ -213,7 +212,6 @@ var credentialRevoke = command.Spec[*pb.RevokeCredentialRequest, *pb.RevokeCrede
 		Short:   "End a credential and its streams (operators)",
 		Example: `  brokerctl credential revoke c-4711 --reason "laptop lost"`,
 	},
-	Call:    command.Of((*client.Client).Credentials, pb.CredentialServiceClient.RevokeCredential),
 	Args:    []command.Arg{{Field: "id", Name: "the credential's id", Kind: command.Kind{Words: credentialWords}}},
 	Options: []command.Option{{Field: "reason", Usage: "text for clients that present it"}, command.RequestID},
 	Shown:   "credential",

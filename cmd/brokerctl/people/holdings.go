@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/turn"
@@ -109,7 +108,6 @@ checkpoints, newest first. REFERENCE is what the checkpoint is about, such as a
 message's id.`,
 		Example: `  brokerctl --agent builder-1 agent checkpoint t1 --data '{"step":"tests"}'`,
 	},
-	Call: command.Of((*client.Client).Agents, pb.AgentServiceClient.SaveCheckpoint),
 	Args: []command.Arg{{Field: "reference", Name: "the reference"}},
 	Options: []command.Option{
 		{Field: "kind", Usage: "{} (default: custom)"},

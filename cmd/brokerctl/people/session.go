@@ -23,8 +23,14 @@ and keys. Every command works in one: --session, or default.`, "  brokerctl sess
 		sessionClose.Command(c), sessionExport.Command(c), sessionDelete.Command(c))
 }
 
-// The argument of a command names the session, and the current one need not exist.
-func outside(broker *client.Client) pb.SessionServiceClient { return broker.In("").Sessions() }
+// outside connects for a command whose argument names the session. The current one need not exist.
+func outside(g *command.Given) (*client.Client, error) {
+	broker, err := g.Connect(g.Cmd.Context())
+	if err == nil {
+		broker = broker.In("")
+	}
+	return broker, err
+}
 
 var sessionCreate = command.Spec[*pb.CreateSessionRequest, *pb.CreateSessionResponse]{
 	Page: command.Page{
@@ -34,7 +40,7 @@ var sessionCreate = command.Spec[*pb.CreateSessionRequest, *pb.CreateSessionResp
 as flags.`,
 		Example: `  brokerctl session create website --description "Relaunch"`,
 	},
-	Call:    command.Of(outside, pb.SessionServiceClient.CreateSession),
+	Connect: outside,
 	Args:    []command.Arg{{Field: "name", Name: "the session's name"}},
 	Options: settingOptions(command.RequestID),
 	FlagsOf: "session configure",
@@ -48,7 +54,6 @@ var sessionGet = command.Spec[*pb.GetSessionRequest, *pb.GetSessionResponse]{
 		Short:   "Show one session; without NAME, the current one",
 		Example: "  brokerctl session get website",
 	},
-	Call:  command.Of((*client.Client).Sessions, pb.SessionServiceClient.GetSession),
 	Args:  []command.Arg{sessionName},
 	Shown: "session",
 	Text:  sessionText[*pb.GetSessionRequest, *pb.GetSessionResponse],
@@ -71,7 +76,6 @@ func sessionText[Q any, A interface{ GetSession() *pb.Session }](g *command.Give
 
 var sessionList = command.Listing[*pb.ListSessionsRequest, *pb.ListSessionsResponse, *pb.Session]{
 	Page:  command.Page{Use: "list", Short: "List sessions", Example: "  brokerctl session list"},
-	Call:  command.Of((*client.Client).Sessions, pb.SessionServiceClient.ListSessions),
 	Items: (*pb.ListSessionsResponse).GetSessions,
 	View:  func(g *command.Given) output.View[*pb.Session] { return SessionView(g.Caller) },
 }
@@ -91,7 +95,6 @@ current session is meant.`,
 		}
 		return broker, err
 	},
-	Call:    command.Of((*client.Client).Sessions, pb.SessionServiceClient.ConfigureSession),
 	Args:    []command.Arg{{Name: sessionName.Name, Kind: sessionName.Kind}},
 	Options: settingOptions(command.RequestID),
 	OneOf:   settingFlags(),

@@ -31,7 +31,7 @@ and waits, and refuses changes. The session can still be read, exported and
 deleted. Closing twice is no error.`,
 		Example: `  brokerctl session close website --reason "launched"`,
 	},
-	Call:    command.Of(outside, pb.SessionServiceClient.CloseSession),
+	Connect: outside,
 	Args:    []command.Arg{sessionName},
 	Options: []command.Option{{Field: "reason", Usage: "why, for people"}, command.RequestID},
 	Shown:   "session",
@@ -46,7 +46,7 @@ var sessionDelete = command.Spec[*pb.DeleteSessionRequest, *pb.DeleteSessionResp
 it. If this is interrupted, the broker finishes it at its next start.`,
 		Example: `  brokerctl session delete website --yes`,
 	},
-	Call:    command.Of(outside, pb.SessionServiceClient.DeleteSession),
+	Connect: outside,
 	Args:    []command.Arg{sessionName},
 	Options: []command.Option{{Name: "yes", Type: "bool", Usage: "confirm"}, command.RequestID},
 	Prepare: func(g *command.Given, q *pb.DeleteSessionRequest) error {

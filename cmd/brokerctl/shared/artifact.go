@@ -135,7 +135,6 @@ var artifactList = command.Listing[*pb.ListArtifactsRequest, *pb.ListArtifactsRe
 		Short:   "List artifacts",
 		Example: "  brokerctl artifact list docs/ --from builder-1",
 	},
-	Call:  command.Of((*client.Client).Artifacts, pb.ArtifactServiceClient.ListArtifacts),
 	Items: (*pb.ListArtifactsResponse).GetArtifacts,
 	Args:  []command.Arg{{Field: "name_prefix", Name: "the prefix", Text: true, Kind: command.Kind{Words: artifactNames}}},
 	Options: []command.Option{
@@ -155,7 +154,6 @@ var artifactDelete = command.Spec[*pb.DeleteArtifactRequest, *pb.DeleteArtifactR
 agents that uploaded them, operators and the session's directors may do so.`,
 		Example: "  brokerctl artifact delete docs/plan.md@1",
 	},
-	Call:    command.Of((*client.Client).Artifacts, pb.ArtifactServiceClient.DeleteArtifact),
 	Args:    oneArtifact,
 	Options: []command.Option{command.RequestID},
 	Prepare: func(g *command.Given, q *pb.DeleteArtifactRequest) error {

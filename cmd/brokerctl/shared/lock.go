@@ -164,7 +164,6 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
   brokerctl --agent builder-1 lock release 4711
   brokerctl --agent builder-1 lock release --all`,
 	},
-	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ReleaseLocks),
 	Args: []command.Arg{{Kind: ownLock, Fields: []string{"fences", "tickets", "paths"}}},
 	Options: []command.Option{
 		{Field: "all", Usage: "all that the owner holds and waits for"}, holderFlag, command.RequestID,
@@ -211,7 +210,6 @@ exclusive lock on it.`,
   brokerctl lock list --owner builder-1
   brokerctl lock list --waiting`,
 	},
-	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ListLocks),
 	Items: func(page *pb.ListLocksResponse) (items []proto.Message) {
 		for _, l := range page.GetLocks() {
 			items = append(items, l)
@@ -282,7 +280,6 @@ once.`,
   brokerctl lock revoke 4711 --reason "taken by mistake"
   brokerctl lock revoke --owner builder-1 --reason "builder-1 hangs"`,
 	},
-	Call: command.Of((*client.Client).Locks, pb.LockServiceClient.ForceReleaseLocks),
 	Args: []command.Arg{{Kind: anyLock, Fields: []string{"revisions", "paths"}}},
 	Options: []command.Option{
 		{Field: "agent", Name: "owner", Kind: words.Agent, Usage: "all that this agent holds and waits for"},

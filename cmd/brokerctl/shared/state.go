@@ -155,7 +155,6 @@ var statePut = command.Spec[*pb.PutStateRequest, *pb.PutStateResponse]{
 		Example: `  brokerctl --agent lead state put plan/step 3 --type integer --if-revision 4711
   brokerctl --agent lead state put config @config.json --type json --own`,
 	},
-	Call: command.Of((*client.Client).State, pb.StateServiceClient.PutState),
 	Args: append(oneKey[:1:1], command.Arg{Name: "the value", Text: true}),
 	Options: []command.Option{
 		ofKey,
@@ -198,7 +197,6 @@ Agents that subscribe to the channel event/context_updated receive a message.`,
 		Example: `  brokerctl --agent lead state append notes "We use gRPC and nothing else."
   git log -1 | brokerctl --agent builder-1 state append notes -`,
 	},
-	Call:    command.Of((*client.Client).State, pb.StateServiceClient.AppendState),
 	Args:    append(oneKey[:1:1], command.Arg{Name: "the text", Text: true}),
 	Options: []command.Option{ofKey, ofTask, command.RequestID},
 	Prepare: func(g *command.Given, q *pb.AppendStateRequest) (err error) {
@@ -218,7 +216,6 @@ var stateDelete = command.Spec[*pb.DeleteStateRequest, *pb.DeleteStateResponse]{
 		Long:    "Delete a key. Its history stays for some time. Deleting twice is no error.",
 		Example: `  brokerctl --agent lead state delete plan/step --if-revision 4711`,
 	},
-	Call:    command.Of((*client.Client).State, pb.StateServiceClient.DeleteState),
 	Args:    oneKey,
 	Options: []command.Option{ofKey, ifRevision, command.RequestID},
 	Text: func(_ *command.Given, w io.Writer, q *pb.DeleteStateRequest, a *pb.DeleteStateResponse) {

@@ -92,7 +92,6 @@ var stateHistory = command.Listing[*pb.ListStateHistoryRequest, *pb.ListStateHis
 with deletions. The versions of a document are its entries.`,
 		Example: `  brokerctl state history plan/step`,
 	},
-	Call:    command.Of((*client.Client).State, pb.StateServiceClient.ListStateHistory),
 	Items:   (*pb.ListStateHistoryResponse).GetVersions,
 	Args:    oneKey,
 	Options: []command.Option{ofKey},

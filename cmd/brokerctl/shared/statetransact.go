@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
 	pb "brokerd/gen/brokerd/v1"
@@ -67,7 +66,6 @@ var stateTransact = command.Spec[*pb.TransactStateRequest, *pb.TransactStateResp
 		Example: `  echo '{"changes":[{"put":{"key":"a","value":1}}]}' |
     brokerctl --agent lead state transact -`,
 	},
-	Call:    command.Of((*client.Client).State, pb.StateServiceClient.TransactState),
 	Args:    []command.Arg{{Name: "the file", Kind: command.Kind{Files: true}}},
 	Options: []command.Option{command.RequestID},
 	Prepare: func(g *command.Given, q *pb.TransactStateRequest) error {

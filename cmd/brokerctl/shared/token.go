@@ -97,7 +97,6 @@ the first in the queue when it returns; until then the queue advances.`,
 		Example: `  brokerctl --agent builder-1 token pass review login role:critic
   brokerctl --agent critic-1 token pass review login builder-1 --note "Line 42"`,
 	},
-	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.PassToken),
 	Args: append(words.OneToken[:2:2], command.Arg{Name: "the receiver", Kind: command.Kind{Words: words.Owners}}),
 	Options: []command.Option{
 		{Field: "note", Usage: "text for the receiver"},
@@ -141,7 +140,6 @@ var tokenExtend = command.Spec[*pb.ExtendTokenRequest, *pb.ExtendTokenResponse]{
 		Long:    "Hold a token for longer, counted from now. Exit code 6: the token is lost.",
 		Example: "  brokerctl --agent builder-1 token extend review login --for 1h",
 	},
-	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.ExtendToken),
 	Args: words.OneToken,
 	Options: []command.Option{
 		{Field: "max_hold", Name: "for", Usage: "how long from now on (default: as long as was acquired)"},
@@ -164,7 +162,6 @@ var tokenRelease = command.Spec[*pb.ReleaseTokenRequest, *pb.ReleaseTokenRespons
 		Long:    "Release a token, or leave its queue. Exit code 6: the agent neither holds it nor waits for it.",
 		Example: "  brokerctl --agent builder-1 token release review login",
 	},
-	Call:    command.Of((*client.Client).Tokens, pb.TokenServiceClient.ReleaseToken),
 	Args:    words.OneToken,
 	Options: []command.Option{holderFlag, command.RequestID},
 	Prepare: func(g *command.Given, q *pb.ReleaseTokenRequest) (err error) {
@@ -193,7 +190,6 @@ end the wait of a request, which "token get" shows.`,
 		Example: `  brokerctl token revoke review login --reason "critic-1 hangs"
   brokerctl token revoke review login --ticket 4711 --reason "it has ended"`,
 	},
-	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.RevokeToken),
 	Args: words.OneToken,
 	Options: []command.Option{
 		{Field: "reason", Usage: "why, for the owner; required"},
@@ -223,7 +219,6 @@ var tokenGet = command.Spec[*pb.GetTokenRequest, *pb.GetTokenResponse]{
 		Short:   "Show a token, its holder and its queue",
 		Example: "  brokerctl token get review login",
 	},
-	Call: command.Of((*client.Client).Tokens, pb.TokenServiceClient.GetToken),
 	Args: words.OneToken,
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetTokenRequest, a *pb.GetTokenResponse) {
 		PrintToken(g.Caller, w, a)
@@ -274,7 +269,6 @@ var tokenList = command.Listing[*pb.ListTokensRequest, *pb.ListTokensResponse, *
 		Short:   "List tokens",
 		Example: "  brokerctl token list --state contested --owner builder-1",
 	},
-	Call:  command.Of((*client.Client).Tokens, pb.TokenServiceClient.ListTokens),
 	Items: (*pb.ListTokensResponse).GetTokens,
 	Options: []command.Option{
 		{Field: "type", Kind: command.Kind{Name: "TYPE", Words: words.TokenWords("")}, Usage: "only tokens of this type"},

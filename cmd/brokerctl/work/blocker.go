@@ -44,7 +44,6 @@ Exit code 4: --wait ended before the blocker was resolved.`,
   brokerctl --agent builder-1 blocker raise "Need the schema" \
     --on dba-1 --auto-resolve --wait 30m`,
 	},
-	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.RaiseBlocker),
 	Args: []command.Arg{{Field: "reason", Name: "the reason", Text: true, Kind: command.Content}},
 	Options: []command.Option{
 		{Field: "severity", Usage: "{} (default: medium)"},
@@ -104,7 +103,6 @@ var blockerAck = command.Spec[*pb.AcknowledgeBlockerRequest, *pb.AcknowledgeBloc
 		Short:   "Report that the agent works on a blocker",
 		Example: `  brokerctl --agent dba-1 blocker ack b-4711 "creating the account"`,
 	},
-	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.AcknowledgeBlocker),
 	Args: []command.Arg{
 		{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "note", Name: "the note", Text: true},
 	},
@@ -122,7 +120,6 @@ var blockerResolve = command.Spec[*pb.ResolveBlockerRequest, *pb.ResolveBlockerR
 		Short:   "Resolve a blocker and unblock its task",
 		Example: `  brokerctl --agent dba-1 blocker resolve b-4711 "account created"`,
 	},
-	Call: command.Of((*client.Client).Blockers, pb.BlockerServiceClient.ResolveBlocker),
 	Args: []command.Arg{
 		{Field: "id", Name: "the id", Kind: openBlocker}, {Field: "resolution", Name: "the resolution", Text: true},
 	},
@@ -141,7 +138,6 @@ var blockerGet = command.Spec[*pb.GetBlockerRequest, *pb.GetBlockerResponse]{
 		Long:    "Show a blocker and its timeline. Exit code 4: --wait ended before it was resolved.",
 		Example: "  brokerctl --agent builder-1 blocker get b-4711 --wait 30m",
 	},
-	Call:  command.Of((*client.Client).Blockers, pb.BlockerServiceClient.GetBlocker),
 	Args:  []command.Arg{{Field: "id", Name: "the id", Kind: openBlocker}},
 	Shown: "blocker",
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetBlockerRequest, a *pb.GetBlockerResponse) {
@@ -209,7 +205,6 @@ var blockerList = command.Listing[*pb.ListBlockersRequest, *pb.ListBlockersRespo
 		Long:    "List the blockers that are not resolved, or with --all the resolved ones too.",
 		Example: "  brokerctl blocker list --all --severity high",
 	},
-	Call:  command.Of((*client.Client).Blockers, pb.BlockerServiceClient.ListBlockers),
 	Items: (*pb.ListBlockersResponse).GetBlockers,
 	Options: []command.Option{
 		{Name: "all", Type: "bool", Usage: "resolved ones too"},

@@ -39,7 +39,6 @@ var handoffAccept = command.Spec[*pb.AcceptHandoffRequest, *pb.AcceptHandoffResp
 is settled already, or the sender has lost a grant (see --partial).`,
 		Example: "  brokerctl --agent builder-1 handoff accept h-4711",
 	},
-	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.AcceptHandoff),
 	Args: []command.Arg{
 		{Field: "id", Name: "the id", Kind: pendingHandoff}, {Field: "notes", Name: "the notes", Text: true},
 	},
@@ -58,7 +57,6 @@ var handoffReject = command.Spec[*pb.RejectHandoffRequest, *pb.RejectHandoffResp
 		Short:   "Reject a handoff; the sender keeps everything",
 		Example: `  brokerctl --agent builder-1 handoff reject h-4711 --reason "no time now"`,
 	},
-	Call:    command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.RejectHandoff),
 	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
 	Options: []command.Option{{Field: "notes", Name: "reason", Must: true, Usage: "why, for the sender; required"}, command.RequestID},
 	Old:     "reason",
@@ -74,7 +72,6 @@ var handoffCancel = command.Spec[*pb.CancelHandoffRequest, *pb.CancelHandoffResp
 		Short:   "Withdraw a pending handoff (sender, directors, operators)",
 		Example: "  brokerctl --agent architect-1 handoff cancel h-4711",
 	},
-	Call:    command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.CancelHandoff),
 	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
 	Options: []command.Option{{Field: "notes", Name: "reason", Usage: "why, for the recipient"}, command.RequestID},
 	Old:     "reason",
@@ -105,7 +102,6 @@ var handoffCheck = command.Spec[*pb.CheckHandoffItemRequest, *pb.CheckHandoffIte
 		Short:   "Check an item of the acceptance checklist",
 		Example: "  brokerctl --agent builder-1 handoff check h-4711 2",
 	},
-	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.CheckHandoffItem),
 	Args: []command.Arg{
 		{Field: "id", Name: "the id", Kind: pendingHandoff},
 		{Field: "number", Name: "the number of the item", Kind: command.Kind{Read: readItem}},
@@ -138,7 +134,6 @@ var handoffGet = command.Spec[*pb.GetHandoffRequest, *pb.GetHandoffResponse]{
 4: not answered in time; 11: rejected or cancelled.`,
 		Example: "  brokerctl handoff get h-4711",
 	},
-	Call: command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.GetHandoff),
 	Args: []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
 	Prepare: func(_ *command.Given, q *pb.GetHandoffRequest) error {
 		q.Markdown = true // how the answer is shown
@@ -178,7 +173,6 @@ var handoffList = command.Listing[*pb.ListHandoffsRequest, *pb.ListHandoffsRespo
 		Long:    "List the pending handoffs, or with --all the settled ones too.",
 		Example: "  brokerctl handoff list --to builder-1",
 	},
-	Call:  command.Of((*client.Client).Handoffs, pb.HandoffServiceClient.ListHandoffs),
 	Items: (*pb.ListHandoffsResponse).GetHandoffs,
 	Options: []command.Option{
 		{Name: "all", Type: "bool", Usage: "settled ones too"},

@@ -87,7 +87,6 @@ var taskGet = command.Spec[*pb.GetTaskRequest, *pb.GetTaskResponse]{
 		Example: `  brokerctl task get login-api
   brokerctl task get login-api --full -o json`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.GetTask),
 	Args: []command.Arg{{Field: "id", Name: "the task's id", Kind: words.Task}},
 	Options: []command.Option{
 		{Field: "view", Name: "full", Means: int32(pb.TaskView_TASK_VIEW_FULL),

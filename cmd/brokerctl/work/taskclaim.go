@@ -26,7 +26,7 @@ task cannot be claimed; the error says why.`,
 		Example: `  brokerctl --agent builder-1 task claim --wait 90s -o prompt
   brokerctl --agent builder-1 task claim login-api`,
 	},
-	Call: command.Awaiting("a task", command.Of((*client.Client).Tasks, pb.TaskServiceClient.ClaimTask)),
+	Call: command.Awaiting[*pb.ClaimTaskRequest, *pb.ClaimTaskResponse]("a task"),
 	Args: []command.Arg{
 		{Field: "id", Name: "the task's id", Kind: command.Kind{Words: words.TaskWords(pb.TaskState_TASK_STATE_READY)}},
 	},

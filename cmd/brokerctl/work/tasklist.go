@@ -32,7 +32,6 @@ why a task is blocked or failed.`,
   brokerctl task list --state blocked,failed
   brokerctl --agent builder-1 task list --claimable`,
 	},
-	Call:  command.Of((*client.Client).Tasks, pb.TaskServiceClient.ListTasks),
 	Items: (*pb.ListTasksResponse).GetTasks,
 	Options: []command.Option{
 		{Field: "states", Name: "state", Usage: "{}; repeatable"},
@@ -155,7 +154,7 @@ refuses to wait for a task that depends on one which the agent holds.`,
 		Example: `  brokerctl --agent lead task wait login-api login-page --wait 10m
   brokerctl --agent lead task wait api --completed builder-1 --any`,
 	},
-	Call: command.Awaiting("the tasks", command.Of((*client.Client).Tasks, pb.TaskServiceClient.WaitTasks)),
+	Call: command.Awaiting[*pb.WaitTasksRequest, *pb.WaitTasksResponse]("the tasks"),
 	Args: []command.Arg{{Field: "task_ids", Name: "the task's id", Kind: unfinishedTask}},
 	Options: []command.Option{
 		{Field: "agents", Name: "completed", Kind: words.Agent, Comma: true,

@@ -3,7 +3,6 @@ package work
 import (
 	"io"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
@@ -30,7 +29,6 @@ labels, also while another agent holds it.
 		Example: `  brokerctl --agent builder-1 task update --progress 0.4 --note "tests next"
   brokerctl --agent lead task update login-api --priority high`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.UpdateTask),
 	Args: held,
 	Options: []command.Option{
 		{Field: "progress", Usage: "how much is done, 0 to 1"},
@@ -56,7 +54,6 @@ var taskBlock = command.Spec[*pb.UpdateTaskRequest, *pb.UpdateTaskResponse]{
 		Long:    "Report that the agent cannot continue with a task. The agent keeps it.\n\n" + heldLong,
 		Example: `  brokerctl --agent builder-1 task block --reason "no access to the database"`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.UpdateTask),
 	Args: held,
 	Options: []command.Option{
 		{Field: "block", Name: "reason", Usage: "why the agent cannot continue; required"}, command.RequestID,
@@ -79,7 +76,6 @@ var taskUnblock = command.Spec[*pb.UpdateTaskRequest, *pb.UpdateTaskResponse]{
 		Long:    heldLong,
 		Example: `  brokerctl --agent builder-1 task unblock`,
 	},
-	Call:    command.Of((*client.Client).Tasks, pb.TaskServiceClient.UpdateTask),
 	Args:    held,
 	Options: []command.Option{command.RequestID},
 	Prepare: func(_ *command.Given, q *pb.UpdateTaskRequest) error {
@@ -100,7 +96,6 @@ var taskComplete = command.Spec[*pb.CompleteTaskRequest, *pb.CompleteTaskRespons
 		Example: `  brokerctl --agent builder-1 task complete --result "merged as 4f2a"
   brokerctl --agent builder-1 task complete login-api --result @report.json`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.CompleteTask),
 	Args: held,
 	Options: []command.Option{
 		{Field: "result", Kind: command.Content, Usage: "the outcome; @FILE reads a file, - standard input"},
@@ -139,7 +134,6 @@ the task is failed, until task retry.
 ` + heldLong,
 		Example: `  brokerctl --agent builder-1 task fail --error "tests fail: TestLogin"`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.FailTask),
 	Args: held,
 	Options: []command.Option{
 		{Field: "error", Kind: command.Content, Usage: "what failed; @FILE reads a file, - standard input"},
@@ -165,7 +159,6 @@ that is assigned to the agent, claimed or not: the creator gets the reason.
 		Example: `  brokerctl --agent builder-1 task release
   brokerctl --agent builder-1 task release api --decline --reason "no access"`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.ReleaseTask),
 	Args: held,
 	Options: []command.Option{
 		{Field: "decline", Usage: "refuse the assignment; requires --reason"},
@@ -186,7 +179,6 @@ directives can do so. Tasks that depend on it stay waiting, unless --cascade
 cancels them too.`,
 		Example: `  brokerctl --agent lead task cancel login-api --cascade --reason "new design"`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.CancelTask),
 	Args: []command.Arg{{Field: "id", Name: "the task's id", Kind: unfinishedTask}},
 	Options: []command.Option{
 		{Field: "cascade", Usage: "also cancel its unfinished dependents and subtasks"},
@@ -213,7 +205,6 @@ var taskRetry = command.Spec[*pb.RetryTaskRequest, *pb.RetryTaskResponse]{
 agents that may send directives can do so.`,
 		Example: `  brokerctl --agent lead task retry login-api`,
 	},
-	Call: command.Of((*client.Client).Tasks, pb.TaskServiceClient.RetryTask),
 	Args: []command.Arg{
 		{Field: "id", Name: "the task's id", Kind: command.Kind{Words: words.TaskWords(pb.TaskState_TASK_STATE_FAILED)}},
 	},

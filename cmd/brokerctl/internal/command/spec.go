@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -42,28 +40,48 @@ type Arg struct {
 // A Call makes one call of the API, or what a command does in its place, such as reading all pages into one answer.
 type Call[Q, A proto.Message] func(g *Given, broker *client.Client, request Q) (A, error)
 
-// Of is the call of a method of a service. The compiler checks that it has this request and this answer.
-func Of[S any, Q, A proto.Message](
-	service func(*client.Client) S, method func(S, context.Context, Q, ...grpc.CallOption) (A, error),
-) Call[Q, A] {
+// Plain makes the call of the method that takes the request. No two take the same, and a method is in the file of its
+// request.
+func Plain[Q, A proto.Message](g *Given, broker *client.Client, q Q) (a A, err error) {
+	asked, answer := q.ProtoReflect().Descriptor(), newMessage[A]()
+	services := asked.ParentFile().Services()
+	for i := range services.Len() {
+		methods := services.Get(i).Methods()
+		for j := range methods.Len() {
+			m := methods.Get(j)
+			if m.Input() != asked || m.Output() != answer.ProtoReflect().Descriptor() {
+				continue
+			}
+			path := fmt.Sprintf("/%s/%s", services.Get(i).FullName(), m.Name())
+			if err := broker.Conn().Invoke(g.Cmd.Context(), path, q, answer); err != nil {
+				return a, err
+			}
+			return answer, nil
+		}
+	}
+	panic(fmt.Sprintf("no method takes %s and answers %T", asked.FullName(), answer))
+}
+
+// Awaiting is a plain call that itself waits as long as --wait says; what names the thing that it waits for.
+func Awaiting[Q, A proto.Message](what string) Call[Q, A] {
 	return func(g *Given, broker *client.Client, q Q) (A, error) {
-		return method(service(broker), g.Cmd.Context(), q)
+		defer g.Progress(g.Duration("wait"), what)()
+		return Plain[Q, A](g, broker, q)
 	}
 }
 
-// Awaiting is a call that itself waits as long as --wait says; what names the thing that it waits for.
-func Awaiting[Q, A proto.Message](what string, call Call[Q, A]) Call[Q, A] {
-	return func(g *Given, broker *client.Client, q Q) (A, error) {
-		defer g.Progress(g.Duration("wait"), what)()
-		return call(g, broker, q)
+func (call Call[Q, A]) make(g *Given, broker *client.Client, q Q) (A, error) {
+	if call == nil {
+		return Plain[Q, A](g, broker, q)
 	}
+	return call(g, broker, q)
 }
 
 // A Spec is a command that makes one call and shows the answer. The types of options and arguments, their presence and
 // the names of enums come from the descriptor of the request.
 type Spec[Q, A proto.Message] struct {
 	Page
-	Call    Call[Q, A]
+	Call    Call[Q, A] // nil: Plain
 	Args    []Arg
 	Options []Option
 	Apart   [][]string // options that exclude each other
@@ -117,7 +135,7 @@ func (s Spec[Q, A]) run(g *Given, q Q) error {
 	if s.Wait != nil && g.Duration("wait") > 0 {
 		return s.Await(g, broker, q, g.Args[0], g.Duration("wait"))
 	}
-	a, err := s.Call(g, broker, q)
+	a, err := s.Call.make(g, broker, q)
 	if err != nil {
 		return err
 	}
@@ -151,7 +169,7 @@ func (s Spec[Q, A]) Await(g *Given, broker *client.Client, q Q, what string, wai
 	left := newTarget(q.ProtoReflect(), "wait", "")
 	ask := func(most *durationpb.Duration) (reached bool, err error) {
 		left.Set(protoreflect.ValueOfMessage(most.ProtoReflect()))
-		a, err = s.Call(g, broker, q)
+		a, err = s.Call.make(g, broker, q)
 		return err == nil && s.Wait.Reached(a), err
 	}
 	reached, err := g.AwaitOutcome(g.Cmd.Context(), s.Wait.What+" "+what, wait, ask)
@@ -237,7 +255,7 @@ func (p Procedure[Q]) Command(c *Caller) *cobra.Command {
 // A Listing is a command that lists all pages of one kind of item.
 type Listing[Q, A, I proto.Message] struct {
 	Page
-	Call    Call[Q, A]
+	Call    Call[Q, A] // nil: Plain
 	Items   func(A) []I
 	Args    []Arg
 	Options []Option
@@ -304,7 +322,7 @@ func (l Listing[Q, A, I]) pages(g *Given, broker *client.Client, q Q) PageOf[I] 
 	return func(n int32, next string) ([]I, string, error) {
 		size.Set(protoreflect.ValueOfInt32(n))
 		token.Set(protoreflect.ValueOfString(next))
-		a, err := l.Call(g, broker, q)
+		a, err := l.Call.make(g, broker, q)
 		if err != nil {
 			return nil, "", err
 		}
