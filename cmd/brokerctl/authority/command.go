@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/table"
@@ -71,10 +72,7 @@ func makeCertificates(g *command.Given, _ command.None) error {
 		return problem.Failf(problem.ExitConflict, "%v", err)
 	}
 	done := []Certificate{root}
-	var named [][2]string
-	for _, agent := range agents {
-		named = append(named, [2]string{session, agent})
-	}
+	named := each.Of(agents, func(agent string) [2]string { return [2]string{session, agent} })
 	if term.Replace && len(named) == 0 && len(hosts) == 0 {
 		if named, err = a.Issued(); err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -172,10 +173,7 @@ func (o *Options) chosen() ([]Workload, error) {
 	for _, name := range o.Workloads {
 		i := slices.IndexFunc(all, func(w Workload) bool { return w.Name == name })
 		if i < 0 {
-			names := make([]string, len(all))
-			for i, w := range all {
-				names[i] = w.Name
-			}
+			names := each.Of(all, func(w Workload) string { return w.Name })
 			return nil, fmt.Errorf("unknown workload %q; there are %s", name, strings.Join(names, ", "))
 		}
 		chosen = append(chosen, all[i])

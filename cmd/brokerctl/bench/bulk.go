@@ -241,7 +241,7 @@ func staleQueues(ctx context.Context, b *bench, prefix string) (func(context.Con
 		if err := b.bulkTasks(ctx, creator, b.bulk(bulkQueues/bulkQueueParts), fresh); err != nil {
 			return nil, err
 		}
-		err := each(clients, func(i int, c *client.Client) error {
+		err := atOnce(clients, func(i int, c *client.Client) error {
 			for n := gone + i + 1; n <= made; n += len(clients) {
 				if _, err := c.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{Id: name(prefix, n)}); err != nil {
 					return err
@@ -307,7 +307,7 @@ func (b *bench) bulkTasks(ctx context.Context, c *client.Client, count int, task
 	for i := range clients {
 		clients[i] = c
 	}
-	return each(clients, func(i int, c *client.Client) error {
+	return atOnce(clients, func(i int, c *client.Client) error {
 		for first := i * tasksAtOnce; first < count; first += len(clients) * tasksAtOnce {
 			in := &pb.CreateTasksRequest{}
 			mu.Lock()

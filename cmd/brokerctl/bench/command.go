@@ -15,6 +15,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/table"
@@ -291,9 +292,6 @@ func measured(d, unit time.Duration, name string) string {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func benchNames() []string {
-	var names []string
-	for _, w := range Workloads() {
-		names = append(names, w.Name)
-	}
+	names := each.Of(Workloads(), func(w Workload) string { return w.Name })
 	return names
 }

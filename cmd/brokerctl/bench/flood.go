@@ -46,7 +46,7 @@ func flood(ctx context.Context, b *bench, prefix string) (Result, error) {
 	senders = append(senders[:flooders:flooders], operator.In(b.session).As(""))
 	return b.beside(ctx, s, func(ctx context.Context) (int, error) {
 		var confirmed atomic.Int64
-		err := each(senders, func(_ int, c *client.Client) error { return b.pour(ctx, c, prefix, &confirmed) })
+		err := atOnce(senders, func(_ int, c *client.Client) error { return b.pour(ctx, c, prefix, &confirmed) })
 		return int(confirmed.Load()), err
 	})
 }

@@ -58,8 +58,8 @@ func (b *bench) loop(ctx context.Context, clients []*client.Client, do step) (Re
 	return r, usage.into(ctx, &r)
 }
 
-// each calls do for every client, all at the same time, and returns the first error.
-func each(clients []*client.Client, do func(i int, c *client.Client) error) error {
+// atOnce calls do for every client, all at the same time, and returns the first error.
+func atOnce(clients []*client.Client, do func(i int, c *client.Client) error) error {
 	errs := make([]error, len(clients))
 	var running sync.WaitGroup
 	for i, c := range clients {

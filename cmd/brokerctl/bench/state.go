@@ -70,7 +70,7 @@ func watch(ctx context.Context, b *bench, prefix string) (Result, error) {
 	start := time.Now()
 	written := make(chan error, 1)
 	go func() {
-		err := each(writing, func(i int, c *client.Client) error {
+		err := atOnce(writing, func(i int, c *client.Client) error {
 			return b.write(ctx, c, name(prefix, i), start, (b.o.Changes+writers-1-i)/writers)
 		})
 		if err != nil {
@@ -81,7 +81,7 @@ func watch(ctx context.Context, b *bench, prefix string) (Result, error) {
 		context.AfterFunc(ctx, func() { late.Stop() })
 	}()
 	took := make([][]time.Duration, watchers)
-	err = each(watching, func(i int, _ *client.Client) (err error) {
+	err = atOnce(watching, func(i int, _ *client.Client) (err error) {
 		took[i], err = follow(streams[i], start, b.o.Changes)
 		return err
 	})

@@ -34,7 +34,7 @@ func (b *bench) lockAmong(ctx context.Context, prefix string, held int) (Result,
 	if err != nil {
 		return Result{}, err
 	}
-	err = each(keeping, func(i int, c *client.Client) error {
+	err = atOnce(keeping, func(i int, c *client.Client) error {
 		l := c.NewLocker()
 		defer l.Close()
 		for n := i; n < held; n += keepers {
@@ -56,7 +56,7 @@ func (b *bench) lockAmong(ctx context.Context, prefix string, held int) (Result,
 	if err != nil {
 		return r, err
 	}
-	return r, each(keeping, func(_ int, c *client.Client) error {
+	return r, atOnce(keeping, func(_ int, c *client.Client) error {
 		_, err := c.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{All: true})
 		return err
 	})
@@ -145,7 +145,7 @@ func tokens(ctx context.Context, b *bench, prefix string) (Result, error) {
 	if err != nil {
 		return r, err
 	}
-	return r, each(two, func(_ int, c *client.Client) error { return p.tidy(ctx, c) })
+	return r, atOnce(two, func(_ int, c *client.Client) error { return p.tidy(ctx, c) })
 }
 
 // players have a token.

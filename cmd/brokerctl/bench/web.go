@@ -150,7 +150,7 @@ func (b *bench) compare(ctx context.Context, prefix string, overHTTP bool, prepa
 		return Result{}, err
 	}
 	if prepare != nil {
-		if err := each(agents, prepare); err != nil {
+		if err := atOnce(agents, prepare); err != nil {
 			return Result{}, err
 		}
 	}

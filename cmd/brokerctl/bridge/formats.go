@@ -9,6 +9,7 @@ import (
 	"brokerd/cmd/brokerctl/bridge/engine"
 	"brokerd/cmd/brokerctl/bridge/jsonl"
 	"brokerd/cmd/brokerctl/bridge/maildir"
+	"brokerd/cmd/brokerctl/internal/each"
 )
 
 // kinds returns the table of formats.
@@ -16,10 +17,7 @@ func kinds() []engine.Kind { return []engine.Kind{jsonl.Kind(), maildir.Kind(), 
 
 // Formats returns the names of the formats.
 func Formats() []string {
-	var names []string
-	for _, k := range kinds() {
-		names = append(names, k.Name)
-	}
+	names := each.Of(kinds(), func(k engine.Kind) string { return k.Name })
 	return names
 }
 

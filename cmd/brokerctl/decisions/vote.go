@@ -12,6 +12,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -259,21 +260,15 @@ func voteWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Votes().ListVotes(ctx, &pb.ListVotesRequest{
 		PageSize: command.MaxPage, States: []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN},
 	})
-	words := make([]string, len(page.GetVotes()))
-	for i, v := range page.GetVotes() {
-		words[i] = v.GetId() + "\t" + prompt.Clip(v.GetTitle(), 60)
-	}
-	return words, err
+	return each.Of(page.GetVotes(), func(v *pb.Vote) string {
+		return v.GetId() + "\t" + prompt.Clip(v.GetTitle(), 60)
+	}), err
 }
 
 // optionsOf completes the options of a vote.
 func optionsOf(id string) command.WordList {
 	return func(ctx context.Context, broker *client.Client) ([]string, error) {
 		answer, err := broker.Votes().GetVote(ctx, &pb.GetVoteRequest{Id: id})
-		var words []string
-		for _, t := range answer.GetVote().GetTally() {
-			words = append(words, t.GetOption())
-		}
-		return words, err
+		return each.Of(answer.GetVote().GetTally(), (*pb.VoteTally).GetOption), err
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/harness"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/registration"
@@ -346,10 +347,7 @@ func (h *Hook) lock(ctx context.Context) error {
 	case len(free) == 0 || answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
 		return nil
 	}
-	var quoted []string
-	for _, file := range free {
-		quoted = append(quoted, prompt.ShellWord(file))
-	}
+	quoted := each.Of(free, prompt.ShellWord)
 	who := ""
 	if o := answer.GetObstacles(); len(o) > 0 {
 		who = fmt.Sprintf(", or ask: %s send %s TEXT", h.C.Global.Again(), prompt.ShellWord(o[0].GetAgent()))

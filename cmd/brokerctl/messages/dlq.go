@@ -152,8 +152,8 @@ func chosen(q deadRequest) error {
 	return nil
 }
 
-// each repeats a change of at most 1,000 dead letters a call until no more match.
-func each(change func(token string) (n int32, next string, err error)) (total int64, err error) {
+// allPages repeats a change of at most 1,000 dead letters a call until no more match.
+func allPages(change func(token string) (n int32, next string, err error)) (total int64, err error) {
 	for token := ""; ; {
 		n, next, err := change(token)
 		total += int64(n)
@@ -182,7 +182,7 @@ var dlqRedrive = command.Spec[*pb.RedriveDeadLettersRequest, *pb.RedriveDeadLett
 	Call: func(
 		g *command.Given, broker *client.Client, q *pb.RedriveDeadLettersRequest,
 	) (a *pb.RedriveDeadLettersResponse, err error) {
-		n, err := each(func(token string) (int32, string, error) {
+		n, err := allPages(func(token string) (int32, string, error) {
 			q.PageToken = token
 			a, err = broker.Messages().RedriveDeadLetters(g.Cmd.Context(), q)
 			return a.GetRedriven(), a.GetNextPageToken(), err
@@ -212,7 +212,7 @@ var dlqDelete = command.Spec[*pb.PurgeDeadLettersRequest, *pb.PurgeDeadLettersRe
 	Call: func(
 		g *command.Given, broker *client.Client, q *pb.PurgeDeadLettersRequest,
 	) (a *pb.PurgeDeadLettersResponse, err error) {
-		n, err := each(func(token string) (int32, string, error) {
+		n, err := allPages(func(token string) (int32, string, error) {
 			q.PageToken = token
 			a, err = broker.Messages().PurgeDeadLetters(g.Cmd.Context(), q)
 			return a.GetPurged(), a.GetNextPageToken(), err

@@ -8,6 +8,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/mail"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -174,10 +175,6 @@ to these. Only its sender and operators may do so.`,
 func recipientsOf(id string) command.WordList {
 	return func(ctx context.Context, broker *client.Client) ([]string, error) {
 		answer, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
-		var words []string
-		for _, d := range answer.GetDeliveries() {
-			words = append(words, d.GetMailbox())
-		}
-		return words, err
+		return each.Of(answer.GetDeliveries(), (*pb.Delivery).GetMailbox), err
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
@@ -43,10 +44,7 @@ var eventFilter = []command.Option{
 // eventTypes returns the types of the newest events.
 func eventTypes(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Events().ListEvents(ctx, &pb.ListEventsRequest{NewestFirst: true})
-	var types []string
-	for _, e := range page.GetEvents() {
-		types = append(types, e.GetType())
-	}
+	types := each.Of(page.GetEvents(), (*pb.Event).GetType)
 	slices.Sort(types)
 	return slices.Compact(types), err
 }

@@ -11,6 +11,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/registration"
@@ -277,10 +278,7 @@ directives and the notices.`,
 			prompt.Say(w, "directives: %s; see %s", prompt.Names(d, len(d)), g.Command("next"))
 		}
 		prompt.Losses(w, a)
-		var notices []string
-		for _, n := range a.GetNotices() {
-			notices = append(notices, n.GetSubject())
-		}
+		notices := each.Of(a.GetNotices(), (*pb.Notice).GetSubject)
 		prompt.Notices(w, notices)
 	},
 }

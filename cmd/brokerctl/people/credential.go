@@ -14,6 +14,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -227,9 +228,7 @@ var credentialRevoke = command.Spec[*pb.RevokeCredentialRequest, *pb.RevokeCrede
 func credentialWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Credentials().ListCredentials(ctx,
 		&pb.ListCredentialsRequest{States: activeCredentials, PageSize: command.MaxPage})
-	var words []string
-	for _, x := range page.GetCredentials() {
-		words = append(words, x.GetId()+"\t"+credentialHolder(x))
-	}
-	return words, err
+	return each.Of(page.GetCredentials(), func(x *pb.Credential) string {
+		return x.GetId() + "\t" + credentialHolder(x)
+	}), err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -59,10 +60,7 @@ cannot be read or written; setup changes nothing.`,
   brokerctl setup codex --check`,
 	},
 	Args: []command.Arg{{After: func([]string) command.Kind {
-		var names []string
-		for _, v := range Vendors(Options{}) {
-			names = append(names, v.Name)
-		}
+		names := each.Of(Vendors(Options{}), func(v Vendor) string { return v.Name })
 		return command.Kind{Fixed: names}
 	}}},
 	Options: []command.Option{

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"brokerd/cmd/brokerctl/internal/each"
 )
 
 // Content is the content of a file, or its absence.
@@ -156,10 +158,7 @@ func Find(name string, o Options) (Vendor, error) {
 	all := Vendors(o)
 	i := slices.IndexFunc(all, func(v Vendor) bool { return v.Name == name })
 	if i < 0 {
-		var names []string
-		for _, v := range all {
-			names = append(names, v.Name)
-		}
+		names := each.Of(all, func(v Vendor) string { return v.Name })
 		return Vendor{}, fmt.Errorf("no coding agent %q; setup knows %s", name, strings.Join(names, ", "))
 	}
 	all[i].Agent, all[i].Woken = o.Agent, o.Wake && all[i].Wakes != ""

@@ -11,6 +11,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/words"
 	"brokerd/cmd/brokerctl/table"
@@ -32,11 +33,7 @@ func NewArtifactCommand(c *command.Caller) *cobra.Command {
 // artifactNames completes the first argument, an artifact.
 func artifactNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Artifacts().ListArtifacts(ctx, &pb.ListArtifactsRequest{PageSize: command.MaxPage})
-	var words []string
-	for _, v := range page.GetArtifacts() {
-		words = append(words, v.GetName())
-	}
-	return words, err
+	return each.Of(page.GetArtifacts(), (*pb.ArtifactVersion).GetName), err
 }
 
 // artifactView lists versions.

@@ -9,6 +9,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/turn"
@@ -159,9 +160,6 @@ func lockTargets(c *command.Caller, args []string) (revisions []int64, paths []s
 
 // numbers writes revisions.
 func numbers(revisions []int64) []string {
-	var words []string
-	for _, r := range revisions {
-		words = append(words, strconv.FormatInt(r, 10))
-	}
+	words := each.Of(revisions, func(r int64) string { return strconv.FormatInt(r, 10) })
 	return words
 }

@@ -10,6 +10,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -24,11 +25,7 @@ func keyWords(g *command.Given, begun string) command.WordList {
 		page, err := broker.State().ListState(ctx, &pb.ListStateRequest{
 			Namespace: cmp.Or(g.Text("namespace"), "default"), KeyPrefix: begun, PageSize: command.MaxPage,
 		})
-		var words []string
-		for _, e := range page.GetEntries() {
-			words = append(words, e.GetKey())
-		}
-		return words, err
+		return each.Of(page.GetEntries(), (*pb.StateEntry).GetKey), err
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"brokerd/cmd/brokerctl/internal/each"
 )
 
 // Screen describes where a table is shown.
@@ -84,10 +86,7 @@ type Stream struct {
 // NewStream returns a stream that has written nothing yet. The last column takes the remaining
 // width.
 func NewStream(w io.Writer, s Screen, columns ...Column) *Stream {
-	natural := make([]int, len(columns))
-	for i, c := range columns {
-		natural[i] = max(c.Typical, Width(c.Name))
-	}
+	natural := each.Of(columns, func(c Column) int { return max(c.Typical, Width(c.Name)) })
 	l := newLayout(s, columns, natural)
 	if n := len(l.widths); n > 0 && s.Width > 0 && !s.Wide {
 		l.widths[n-1] += max(s.Width-l.total(), 0)
@@ -192,10 +191,7 @@ func (l *layout) shrink(limit func(Column) int, may func(Column) bool) bool {
 }
 
 func (l *layout) head(w io.Writer) error {
-	names := make([]string, len(l.columns))
-	for i, c := range l.columns {
-		names[i] = c.Name
-	}
+	names := each.Of(l.columns, func(c Column) string { return c.Name })
 	return l.line(w, names, func(_ Column, s string) string { return s })
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -52,10 +53,9 @@ var deadLetters = view{
 		if err != nil {
 			return nil, err
 		}
-		var sections []section
-		for _, d := range m.GetDeliveries() {
-			sections = append(sections, section{title: "delivery to " + d.GetMailbox(), message: d})
-		}
+		sections := each.Of(m.GetDeliveries(), func(d *pb.Delivery) section {
+			return section{title: "delivery to " + d.GetMailbox(), message: d}
+		})
 		return append(sections, section{title: "message", message: m.GetMessage()}), nil
 	},
 	actions: func(rows []row, _ func(*pb.Call) string) []action {
@@ -76,7 +76,7 @@ var deadLetters = view{
 			{
 				label: "redrive " + what, effect: "Redeliver " + what + "; the attempts start again",
 				run: func(ctx context.Context, broker *client.Client, _ values) (string, error) {
-					return each(ids, "redrove", func(box string, ids []string) (int32, error) {
+					return perMailbox(ids, "redrove", func(box string, ids []string) (int32, error) {
 						r, err := broker.Messages().RedriveDeadLetters(ctx,
 							&pb.RedriveDeadLettersRequest{Ids: ids, Mailbox: box})
 						return r.GetRedriven(), err
@@ -86,7 +86,7 @@ var deadLetters = view{
 			{
 				label: "purge " + what, effect: "Remove " + what + " for good",
 				run: func(ctx context.Context, broker *client.Client, _ values) (string, error) {
-					return each(ids, "purged", func(box string, ids []string) (int32, error) {
+					return perMailbox(ids, "purged", func(box string, ids []string) (int32, error) {
 						r, err := broker.Messages().PurgeDeadLetters(ctx,
 							&pb.PurgeDeadLettersRequest{Ids: ids, Mailbox: box})
 						return r.GetPurged(), err
@@ -99,8 +99,8 @@ var deadLetters = view{
 	},
 }
 
-// each makes one call per mailbox, and says how many dead letters it concerned.
-func each(ids map[string][]string, did string, do func(box string, ids []string) (int32, error)) (string, error) {
+// perMailbox makes one call per mailbox, and says how many dead letters it concerned.
+func perMailbox(ids map[string][]string, did string, do func(box string, ids []string) (int32, error)) (string, error) {
 	n := int32(0)
 	for _, box := range slices.Sorted(maps.Keys(ids)) {
 		some, err := do(box, ids[box])

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/jsonform"
@@ -45,11 +46,7 @@ func (o opening) explained(ctx context.Context, request *pb.ExplainRequest) ([]s
 	if status.Code(err) == codes.NotFound { // it has ended
 		return nil, nil
 	}
-	var sections []section
-	for _, f := range found.GetFindings() {
-		sections = append(sections, findingSection(f, o.command))
-	}
-	return sections, err
+	return each.Of(found.GetFindings(), func(f *pb.Finding) section { return findingSection(f, o.command) }), err
 }
 
 func findingSection(f *pb.Finding, command func(*pb.Call) string) section {

@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/table"
 	"brokerd/internal/prompt"
 )
@@ -228,10 +229,7 @@ func (m *Model) rowLines() []string {
 	draw := func(color bool) []string {
 		all := table.New(table.Screen{Width: m.width - 2, Color: color}, columns...)
 		for _, r := range rows {
-			cells := make([]string, len(r.cells))
-			for i, c := range r.cells {
-				cells[i] = c.text
-			}
+			cells := each.Of(r.cells, func(c cell) string { return c.text })
 			all.Row(cells...)
 		}
 		var b strings.Builder

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -55,10 +56,7 @@ const (
 
 func voteActions(v *pb.Vote) []action {
 	id := v.GetId()
-	var options []string
-	for _, t := range v.GetTally() {
-		options = append(options, t.GetOption())
-	}
+	options := each.Of(v.GetTally(), (*pb.VoteTally).GetOption)
 	return []action{
 		{
 			label: "vote", effect: "Cast a ballot of " + id + " (" + v.GetTitle() + ") in the name of an elector",

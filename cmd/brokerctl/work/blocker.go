@@ -13,6 +13,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -281,10 +282,7 @@ func recipientName(r *pb.BlockerRecipient) string {
 }
 
 func recipientNames(list []*pb.BlockerRecipient) string {
-	words := make([]string, len(list))
-	for i, r := range list {
-		words[i] = recipientName(r)
-	}
+	words := each.Of(list, recipientName)
 	return prompt.Clean(strings.Join(words, ", "))
 }
 
@@ -300,9 +298,7 @@ func blockerWords(ctx context.Context, broker *client.Client) ([]string, error) 
 	page, err := broker.Blockers().ListBlockers(ctx, &pb.ListBlockersRequest{
 		PageSize: command.MaxPage, States: unresolved,
 	})
-	words := make([]string, len(page.GetBlockers()))
-	for i, b := range page.GetBlockers() {
-		words[i] = b.GetId() + "\t" + prompt.Clip(b.GetReason(), 60)
-	}
-	return words, err
+	return each.Of(page.GetBlockers(), func(b *pb.Blocker) string {
+		return b.GetId() + "\t" + prompt.Clip(b.GetReason(), 60)
+	}), err
 }

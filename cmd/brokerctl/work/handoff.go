@@ -12,6 +12,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -233,9 +234,7 @@ func handoffWords(ctx context.Context, broker *client.Client) ([]string, error) 
 	page, err := broker.Handoffs().ListHandoffs(ctx, &pb.ListHandoffsRequest{
 		PageSize: command.MaxPage, States: []pb.HandoffState{pb.HandoffState_HANDOFF_STATE_PENDING},
 	})
-	words := make([]string, len(page.GetHandoffs()))
-	for i, h := range page.GetHandoffs() {
-		words[i] = h.GetId() + "\t" + prompt.Clip(h.GetTitle(), 60)
-	}
-	return words, err
+	return each.Of(page.GetHandoffs(), func(h *pb.Handoff) string {
+		return h.GetId() + "\t" + prompt.Clip(h.GetTitle(), 60)
+	}), err
 }

@@ -10,7 +10,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -74,10 +76,9 @@ func decider(d *pb.Decision) string {
 func (r *Report) writeBlockers(c *command.Caller, w io.Writer) {
 	heading(w, "Blockers", len(r.Blockers.Items), "There are no blockers.")
 	columns := blockerView(c).Columns
-	names := make([]string, len(columns))
-	for i, column := range columns {
-		names[i] = column.Name[:1] + strings.ToLower(column.Name[1:])
-	}
+	names := each.Of(columns, func(column table.Column) string {
+		return column.Name[:1] + strings.ToLower(column.Name[1:])
+	})
 	names[0] = "Blocker"
 	t := NewMarkdownTable(names...)
 	for _, b := range r.Blockers.Items {

@@ -11,6 +11,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/words"
@@ -67,10 +68,7 @@ func heldTask(g *command.Given) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var ids []string
-	for _, t := range tasks {
-		ids = append(ids, t.GetId())
-	}
+	ids := each.Of(tasks, (*pb.Task).GetId)
 	switch len(ids) {
 	case 0:
 		return "", problem.Failf(problem.ExitLost, "agent %q holds no task: it has claimed none, or it has lost the claim", agent)

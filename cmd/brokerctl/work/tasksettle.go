@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/words"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -116,10 +117,7 @@ var taskComplete = command.Spec[*pb.CompleteTaskRequest, *pb.CompleteTaskRespons
 
 // idsOf returns the ids of tasks.
 func idsOf(tasks []*pb.TaskBrief) []string {
-	ids := make([]string, len(tasks))
-	for i, t := range tasks {
-		ids[i] = t.GetId()
-	}
+	ids := each.Of(tasks, (*pb.TaskBrief).GetId)
 	return ids
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"brokerd/cmd/brokerctl/bridge/engine"
 	"brokerd/cmd/brokerctl/bridge/mailfile"
+	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -225,10 +226,7 @@ func renderFile(m *pb.Message, agent, answers string) ([]byte, error) {
 			delete(f, name)
 		}
 	}
-	var files []string
-	for _, file := range m.GetFiles() {
-		files = append(files, file.GetPath())
-	}
+	files := each.Of(m.GetFiles(), (*pb.FileReference).GetPath)
 	metadata.Set("task_id", m.GetTaskId())
 	metadata.Set("related_files", files)
 

@@ -10,6 +10,7 @@ import (
 	"path"
 	"time"
 
+	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -207,10 +208,7 @@ func (in *Inbox) Settle(ctx context.Context) (int, error) {
 
 // Change removes references of messages from the ledger and adds others, each with the name of its file.
 func (in *Inbox) Change(ctx context.Context, remove []string, add map[string]string) error {
-	var changes []*pb.StateChange
-	for _, ref := range remove {
-		changes = append(changes, deleteChange(in.entryPrefix()+ref))
-	}
+	changes := each.Of(remove, func(ref string) *pb.StateChange { return deleteChange(in.entryPrefix() + ref) })
 	for ref, name := range add {
 		changes = append(changes, PutChange(in.entryPrefix()+ref, name))
 	}
@@ -229,10 +227,7 @@ func (in *Inbox) Change(ctx context.Context, remove []string, add map[string]str
 
 // End removes acknowledged messages from the ledger.
 func (in *Inbox) End(ctx context.Context, ids []string) error {
-	var names []string
-	for _, id := range ids {
-		names = append(names, in.Entries[id])
-	}
+	names := each.Of(ids, func(id string) string { return in.Entries[id] })
 	if err := in.Change(ctx, ids, nil); err != nil {
 		return err
 	}

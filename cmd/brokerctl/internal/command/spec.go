@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/output"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/prompt"
@@ -389,10 +390,7 @@ func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Op
 
 // names are the names of the arguments in errors.
 func (b *binding) names() []string {
-	names := make([]string, len(b.args))
-	for i, a := range b.args {
-		names[i] = a.Name
-	}
+	names := each.Of(b.args, func(a Arg) string { return a.Name })
 	return names
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/internal/setting"
 	"brokerd/cmd/brokerctl/table"
@@ -304,10 +305,7 @@ func (l *Labels) Flush() {
 
 // eachOneLine applies oneLine to cells.
 func eachOneLine(cells []string) []string {
-	lines := make([]string, len(cells))
-	for i, cell := range cells {
-		lines[i] = prompt.OneLine(cell)
-	}
+	lines := each.Of(cells, prompt.OneLine)
 	return lines
 }
 

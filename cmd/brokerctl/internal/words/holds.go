@@ -9,6 +9,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	"brokerd/cmd/brokerctl/internal/turn"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -62,10 +63,9 @@ func lockWords(c *command.Caller, ctx context.Context, broker *client.Client, ag
 func TokenWords(kind string) command.WordList {
 	return func(ctx context.Context, broker *client.Client) ([]string, error) {
 		page, err := broker.As("").Tokens().ListTokens(ctx, &pb.ListTokensRequest{Type: kind, PageSize: command.MaxPage})
-		var words []string
-		for _, k := range page.GetTokens() {
-			words = append(words, prompt.Either(kind == "", k.GetType(), k.GetScope()))
-		}
+		words := each.Of(page.GetTokens(), func(k *pb.Token) string {
+			return prompt.Either(kind == "", k.GetType(), k.GetScope())
+		})
 		slices.Sort(words)
 		return slices.Compact(words), err
 	}

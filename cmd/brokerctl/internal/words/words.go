@@ -12,6 +12,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
+	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -32,11 +33,7 @@ var (
 // AgentNames returns the names of the agents.
 func AgentNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.As("").Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: command.MaxPage})
-	var words []string
-	for _, a := range page.GetAgents() {
-		words = append(words, a.GetName())
-	}
-	return words, err
+	return each.Of(page.GetAgents(), (*pb.Agent).GetName), err
 }
 
 // RoleNames returns the roles of the agents.
@@ -54,21 +51,13 @@ func RoleNames(ctx context.Context, broker *client.Client) ([]string, error) {
 // ChannelNames returns the names of the channels.
 func ChannelNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.As("").Channels().ListChannels(ctx, &pb.ListChannelsRequest{PageSize: command.MaxPage})
-	var words []string
-	for _, ch := range page.GetChannels() {
-		words = append(words, ch.GetName())
-	}
-	return words, err
+	return each.Of(page.GetChannels(), (*pb.Channel).GetName), err
 }
 
 // SessionNames returns the names of the sessions.
 func SessionNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Sessions().ListSessions(ctx, &pb.ListSessionsRequest{PageSize: command.MaxPage})
-	var words []string
-	for _, s := range page.GetSessions() {
-		words = append(words, s.GetName())
-	}
-	return words, err
+	return each.Of(page.GetSessions(), (*pb.Session).GetName), err
 }
 
 // Owners returns agents, and roles as role:NAME.
@@ -135,11 +124,7 @@ func newestMessages(ctx context.Context, broker *client.Client) (*pb.ListMessage
 // MessageIDWords returns the revisions of the newest messages.
 func MessageIDWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := newestMessages(ctx, broker)
-	var words []string
-	for _, item := range page.GetItems() {
-		words = append(words, describe(item.GetMessage()))
-	}
-	return words, err
+	return each.Of(page.GetItems(), func(item *pb.InboxItem) string { return describe(item.GetMessage()) }), err
 }
 
 // describe returns a message's revision with a description.
@@ -206,11 +191,9 @@ func inboxWords(
 // DeadWords returns the revisions of dead letters.
 func DeadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Messages().ListDeadLetters(ctx, &pb.ListDeadLettersRequest{})
-	var words []string
-	for _, item := range page.GetItems() {
-		words = append(words, strconv.FormatInt(item.GetMessage().GetRevision(), 10)+"\t"+item.GetDelivery().GetMailbox())
-	}
-	return words, err
+	return each.Of(page.GetItems(), func(item *pb.InboxItem) string {
+		return strconv.FormatInt(item.GetMessage().GetRevision(), 10) + "\t" + item.GetDelivery().GetMailbox()
+	}), err
 }
 
 // DecisionWords returns the completion of unfinished decisions of a kind: scopes, or ids without one.
@@ -219,11 +202,9 @@ func DecisionWords(kind pb.DecisionKind) command.WordList {
 		page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{
 			Kind: kind, States: UnfinishedDecisions, PageSize: command.MaxPage,
 		})
-		var words []string
-		for _, d := range page.GetDecisions() {
-			words = append(words, scopeOrID(d)+"\t"+prompt.OneLine(prompt.DecisionLine(d)))
-		}
-		return words, err
+		return each.Of(page.GetDecisions(), func(d *pb.Decision) string {
+			return scopeOrID(d) + "\t" + prompt.OneLine(prompt.DecisionLine(d))
+		}), err
 	}
 }
 
@@ -279,31 +260,22 @@ func listTypes(ctx context.Context, broker *client.Client) ([]*pb.MessageType, e
 // TypeNames returns the names of types with their titles.
 func TypeNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	types, err := listTypes(ctx, broker.As(""))
-	words := make([]string, len(types))
-	for i, t := range types {
-		words[i] = t.GetName() + "\t" + t.GetTitle()
-	}
-	return words, err
+	return each.Of(types, func(t *pb.MessageType) string { return t.GetName() + "\t" + t.GetTitle() }), err
 }
 
 // TypeFamilies returns the families of the types, each once.
 func TypeFamilies(ctx context.Context, broker *client.Client) ([]string, error) {
 	types, err := listTypes(ctx, broker.As(""))
-	words := make([]string, len(types))
-	for i, t := range types {
-		words[i] = t.GetFamily()
-	}
+	words := each.Of(types, (*pb.MessageType).GetFamily)
 	slices.Sort(words)
 	return slices.Compact(words), err
 }
 
 // DescribeTasks returns the ids of tasks with their titles.
 func DescribeTasks(tasks []*pb.Task) []string {
-	var words []string
-	for _, t := range tasks {
-		words = append(words, fmt.Sprintf("%s\t%s: %s", t.GetId(), prompt.Enum(t.GetState()), prompt.Clip(t.GetTitle(), 60)))
-	}
-	return words
+	return each.Of(tasks, func(t *pb.Task) string {
+		return fmt.Sprintf("%s\t%s: %s", t.GetId(), prompt.Enum(t.GetState()), prompt.Clip(t.GetTitle(), 60))
+	})
 }
 
 // DecisionIDs are texts that name a decision by its id, not by its scope.
