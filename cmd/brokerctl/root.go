@@ -95,32 +95,32 @@ func newRoot(c *command.Caller) *cobra.Command {
 		}
 	}
 	add("messages",
-		messages.NewSendCommand(c), messages.NewAskCommand(c), messages.NewReplyCommand(c), messages.NewThreadCommand(c),
-		messages.NewReceiveCommand(c), messages.NewInboxCommand(c), messages.NewMessageCommand(c),
+		messages.Send.Command(c), messages.Ask.Command(c), messages.NewReplyCommand(c), messages.NewThreadCommand(c),
+		messages.Receive.Command(c), messages.NewInboxCommand(c), messages.NewMessageCommand(c),
 		messages.NewMailboxCommand(c), messages.NewDLQCommand(c), messages.NewTypeCommand(c))
 	add("work",
-		work.NewNextCommand(c), messages.NewClaimCommand(c), messages.NewAckCommand(c), messages.NewNackCommand(c),
-		messages.NewExtendCommand(c), messages.NewReleaseCommand(c), supervise.NewWorkCommand(c),
+		work.Next.Command(c), messages.NewClaimCommand(c), messages.Ack.Command(c), messages.Nack.Command(c),
+		messages.Extend.Command(c), messages.Release.Command(c), supervise.NewWorkCommand(c),
 		with(work.NewTaskCommand(c), supervise.NewTaskWorkCommand(c)), work.NewBlockerCommand(c),
 		work.NewHandoffCommand(c), decisions.NewReviewCommand(c), decisions.NewPlanCommand(c),
 		decisions.NewDecisionCommand(c), decisions.NewVoteCommand(c))
 	add("together",
 		with(shared.NewLockCommand(c), supervise.NewLockRunCommand(c)),
 		with(shared.NewTokenCommand(c), supervise.NewTokenRunCommand(c)),
-		shared.NewStateCommand(c), shared.NewArtifactCommand(c), hook.NewCommand(c), mcp.NewCommand(c))
-	agent := with(people.NewAgentCommand(c), supervise.NewAgentRunCommand(c), decisions.NewAgentShutdownCommand(c))
+		shared.NewStateCommand(c), shared.NewArtifactCommand(c), hook.NewCommand(c), mcp.Command.Command(c))
+	agent := with(people.NewAgentCommand(c), supervise.NewAgentRunCommand(c), decisions.AgentShutdown.Command(c))
 	add("who",
 		with(agent, messages.NewDirectiveCommands(c)...), messages.NewChannelCommand(c), people.NewSessionCommand(c),
-		with(people.NewCredentialCommand(c), authority.NewCommand(c)))
+		with(people.NewCredentialCommand(c), authority.Command.Command(c)))
 	add("watch",
-		observe.NewEventCommand(c), observe.NewStatusCommand(c), observe.NewOverviewCommand(c), top.NewCommand(c),
-		work.NewReportCommand(c), people.NewWhoamiCommand(c), observe.NewPingCommand(c), observe.NewAdminCommand(c),
+		observe.NewEventCommand(c), observe.NewStatusCommand(c), observe.Overview.Command(c), top.NewCommand(c),
+		work.ReportCommand.Command(c), people.NewWhoamiCommand(c), observe.Ping.Command(c), observe.NewAdminCommand(c),
 		observe.NewExplainCommand(c))
 	add("here",
-		local.NewUpCommand(c), local.NewDownCommand(c), demo.NewCommand(c, local.OperatorLink), setup.NewCommand(c),
-		setup.NewInitCommand(c), local.NewDashboardCommand(c), local.NewTrustCommand(c))
+		local.UpCommand.Command(c), local.DownCommand.Command(c), demo.NewCommand(c, local.OperatorLink), setup.NewCommand(c),
+		setup.Init.Command(c), local.Dashboard.Command(c), local.NewTrustCommand(c))
 	add("other",
-		work.NewGuideCommand(c), bridge.NewCommand(c), bench.NewCommand(c), call.NewCommand(c), newVersionCommand(c),
+		work.NewGuideCommand(c), bridge.NewCommand(c), bench.Command.Command(c), call.NewCommand(c), newVersionCommand(c),
 		command.NewCompletionCommand(), manual.NewCommand(command.FlagUsages))
 	help := command.NewHelpCommand()
 	help.GroupID = "other"

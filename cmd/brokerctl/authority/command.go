@@ -22,10 +22,8 @@ import (
 // leastValidity is the shortest validity that leaves time to install a certificate.
 const leastValidity = time.Minute
 
-// NewCommand returns the command brokerctl credential tls.
-func NewCommand(c *command.Caller) *cobra.Command { return tlsCommand.Command(c) }
-
-var tlsCommand = command.Procedure[command.None]{
+// Command is brokerctl credential tls.
+var Command = command.Procedure[command.None]{
 	Page: command.Page{
 		Use:   "tls DIR [AGENT...]",
 		Short: "Make certificates for TLS without another authority",

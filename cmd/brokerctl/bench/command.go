@@ -69,10 +69,8 @@ In a broker that was named, the session remains, with waiting messages; so do th
 that bulk opens. HTTP is measured on the broker's Unix socket. bench needs operator
 rights.`
 
-// NewCommand measures the broker.
-func NewCommand(c *command.Caller) *cobra.Command { return benchCommand.Command(c) }
-
-var benchCommand = command.Procedure[command.None]{
+// Command measures the broker.
+var Command = command.Procedure[command.None]{
 	Page: command.Page{
 		Use:     "bench",
 		Short:   "Measure the broker",
@@ -292,6 +290,5 @@ func measured(d, unit time.Duration, name string) string {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func benchNames() []string {
-	names := each.Of(Workloads(), func(w Workload) string { return w.Name })
-	return names
+	return each.Of(Workloads(), func(w Workload) string { return w.Name })
 }

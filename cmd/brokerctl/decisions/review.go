@@ -223,10 +223,8 @@ func verdict(kind pb.DecisionKind, verdict, about, example string) ruling {
 	}, decisionArg(kind))
 }
 
-// NewAgentShutdownCommand returns the command brokerctl agent shutdown.
-func NewAgentShutdownCommand(c *command.Caller) *cobra.Command { return agentShutdown.Command(c) }
-
-var agentShutdown = submission{
+// AgentShutdown is brokerctl agent shutdown.
+var AgentShutdown = submission{
 	Page: command.Page{
 		Use:   "shutdown NAME [TEXT...]",
 		Short: "Ask an agent to shut down gracefully",

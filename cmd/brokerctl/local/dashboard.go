@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -35,10 +33,8 @@ type DashboardLink struct {
 	ExpiresAt string `json:"expires_at"`
 }
 
-// NewDashboardCommand returns the command brokerctl dashboard.
-func NewDashboardCommand(c *command.Caller) *cobra.Command { return dashboard.Command(c) }
-
-var dashboard = command.Procedure[*pb.CreateLoginLinkRequest]{
+// Dashboard is brokerctl dashboard.
+var Dashboard = command.Procedure[*pb.CreateLoginLinkRequest]{
 	Page: command.Page{
 		Use:   "dashboard",
 		Short: "Print a link that opens the dashboard in a browser (operators)",

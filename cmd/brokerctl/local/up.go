@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"brokerd/cmd/brokerctl/internal/command"
@@ -42,10 +41,8 @@ type Background struct {
 	Log     string `json:"log,omitempty"` // the file or command that shows the log; empty if it is not known
 }
 
-// NewUpCommand returns the command brokerctl up.
-func NewUpCommand(c *command.Caller) *cobra.Command { return upCommand.Command(c) }
-
-var upCommand = command.Procedure[command.None]{
+// UpCommand is brokerctl up.
+var UpCommand = command.Procedure[command.None]{
 	Page: command.Page{
 		Use:   "up",
 		Short: "Start a broker in the background, unless one runs",
@@ -72,10 +69,8 @@ BROKERD_DATA, it is a process that no terminal holds.`,
 	},
 }
 
-// NewDownCommand returns the command brokerctl down.
-func NewDownCommand(c *command.Caller) *cobra.Command { return downCommand.Command(c) }
-
-var downCommand = command.Procedure[command.None]{
+// DownCommand is brokerctl down.
+var DownCommand = command.Procedure[command.None]{
 	Page: command.Page{
 		Use:   "down",
 		Short: "Stop the broker of this user",

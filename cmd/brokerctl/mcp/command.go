@@ -10,7 +10,6 @@ import (
 
 	"github.com/jonboulle/clockwork"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/spf13/cobra"
 
 	"brokerd"
 	"brokerd/client"
@@ -39,10 +38,8 @@ const (
 	mcpStart = 2 * time.Second  // how long the first call of a client waits for the registration
 )
 
-// NewCommand returns the command brokerctl mcp.
-func NewCommand(c *command.Caller) *cobra.Command { return serve.Command(c) }
-
-var serve = command.Procedure[*pb.RegisterAgentRequest]{
+// Command is brokerctl mcp.
+var Command = command.Procedure[*pb.RegisterAgentRequest]{
 	Page: command.Page{
 		Use:     "mcp",
 		Short:   "Serve coding agents as an MCP server",

@@ -16,10 +16,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// NewAskCommand returns the command brokerctl ask.
-func NewAskCommand(c *command.Caller) *cobra.Command { return ask.Command(c) }
-
-var ask = command.Procedure[*pb.AskRequest]{
+// Ask is brokerctl ask.
+var Ask = command.Procedure[*pb.AskRequest]{
 	Page: command.Page{
 		Use:   "ask RECEIVER TEXT...",
 		Short: "Send a question and wait for the answer",

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/spf13/cobra"
-
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/output"
@@ -18,9 +16,6 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// NewReceiveCommand returns the command brokerctl receive.
-func NewReceiveCommand(c *command.Caller) *cobra.Command { return receiveCommand.Command(c) }
-
 // What the options say that inbox and receive share, but set in other requests.
 const (
 	followUsage  = "keep printing new messages, also after restarts of the broker"
@@ -29,7 +24,8 @@ const (
 	autoAckUsage = "finish the messages before printing them: at most one delivery"
 )
 
-var receiveCommand = command.Procedure[*pb.ReceiveRequest]{
+// Receive is brokerctl receive.
+var Receive = command.Procedure[*pb.ReceiveRequest]{
 	Page: command.Page{
 		Use:   "receive",
 		Short: "Read the agent's mailbox, in order of arrival",

@@ -91,10 +91,8 @@ func sendOptions(message string) []command.Option {
 // sendApart are those of them that exclude each other.
 var sendApart = [][]string{{"all", "one"}, {"delay", "not-before"}}
 
-// NewSendCommand returns the command brokerctl send.
-func NewSendCommand(c *command.Caller) *cobra.Command { return sendCommand.Command(c) }
-
-var sendCommand = command.Procedure[*pb.SendMessagesRequest]{
+// Send is brokerctl send.
+var Send = command.Procedure[*pb.SendMessagesRequest]{
 	Page: command.Page{
 		Use:   "send RECEIVER [TEXT]",
 		Short: "Send a message",

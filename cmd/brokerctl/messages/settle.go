@@ -4,7 +4,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/cmd/brokerctl/internal/command"
@@ -17,19 +16,8 @@ const settleLong = `
 An ID is a claim id, a message's id or its revision; without IDs, the agent's
 only open claim is meant.`
 
-// NewAckCommand returns the command brokerctl ack.
-func NewAckCommand(c *command.Caller) *cobra.Command { return ack.Command(c) }
-
-// NewNackCommand returns the command brokerctl nack.
-func NewNackCommand(c *command.Caller) *cobra.Command { return nack.Command(c) }
-
-// NewExtendCommand returns the command brokerctl extend.
-func NewExtendCommand(c *command.Caller) *cobra.Command { return extend.Command(c) }
-
-// NewReleaseCommand returns the command brokerctl release.
-func NewReleaseCommand(c *command.Caller) *cobra.Command { return release.Command(c) }
-
-var ack = command.Spec[*pb.AckMessagesRequest, *pb.AckMessagesResponse]{
+// Ack is brokerctl ack.
+var Ack = command.Spec[*pb.AckMessagesRequest, *pb.AckMessagesResponse]{
 	Page: command.Page{
 		Use:   "ack [ID...]",
 		Short: "Finish messages",
@@ -49,7 +37,8 @@ Exit code 6: the claim expired and another consumer has claimed the message.
 
 var claim = command.Kind{Words: words.ClaimWords}
 
-var nack = command.Spec[*pb.NackMessagesRequest, *pb.NackMessagesResponse]{
+// Nack is brokerctl nack.
+var Nack = command.Spec[*pb.NackMessagesRequest, *pb.NackMessagesResponse]{
 	Page: command.Page{
 		Use:   "nack [ID...]",
 		Short: "Report that work on messages failed",
@@ -104,7 +93,8 @@ func forEach[M proto.Message](ids []string, said []M, name func(M, string)) []M 
 	return items
 }
 
-var extend = command.Spec[*pb.ExtendClaimsRequest, *pb.ExtendClaimsResponse]{
+// Extend is brokerctl extend.
+var Extend = command.Spec[*pb.ExtendClaimsRequest, *pb.ExtendClaimsResponse]{
 	Page: command.Page{
 		Use:   "extend [ID...]",
 		Short: "Prolong claims, counted from now",
@@ -127,7 +117,8 @@ var extend = command.Spec[*pb.ExtendClaimsRequest, *pb.ExtendClaimsResponse]{
 	},
 }
 
-var release = command.Spec[*pb.ReleaseClaimsRequest, *pb.ReleaseClaimsResponse]{
+// Release is brokerctl release.
+var Release = command.Spec[*pb.ReleaseClaimsRequest, *pb.ReleaseClaimsResponse]{
 	Page: command.Page{
 		Use:   "release [ID...]",
 		Short: "Return claims without counting an attempt",

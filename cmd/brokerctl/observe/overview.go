@@ -6,8 +6,6 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/spf13/cobra"
-
 	"brokerd/cmd/brokerctl/internal/command"
 	"brokerd/cmd/brokerctl/internal/mail"
 	"brokerd/cmd/brokerctl/internal/output"
@@ -16,10 +14,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// NewOverviewCommand returns the command brokerctl overview.
-func NewOverviewCommand(c *command.Caller) *cobra.Command { return overview.Command(c) }
-
-var overview = command.Procedure[*pb.WatchOverviewRequest]{
+// Overview is brokerctl overview.
+var Overview = command.Procedure[*pb.WatchOverviewRequest]{
 	Page: command.Page{
 		Use:   "overview",
 		Short: "Show agents, mailboxes, events and rates at a glance (operators)",

@@ -171,10 +171,8 @@ func severities(all []*pb.Finding) string {
 	return strings.Join(parts, ", ")
 }
 
-// NewPingCommand returns the command brokerctl ping.
-func NewPingCommand(c *command.Caller) *cobra.Command { return ping.Command(c) }
-
-var ping = command.Procedure[command.None]{
+// Ping is brokerctl ping.
+var Ping = command.Procedure[command.None]{
 	Page: command.Page{
 		Use:   "ping",
 		Short: "Check whether the broker answers",

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -29,10 +28,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// NewInitCommand returns the command brokerctl init.
-func NewInitCommand(c *command.Caller) *cobra.Command { return initCommand.Command(c) }
-
-var initCommand = command.Procedure[*pb.RegisterAgentRequest]{
+// Init is brokerctl init.
+var Init = command.Procedure[*pb.RegisterAgentRequest]{
 	Page: command.Page{
 		Use:   "init",
 		Short: "Write a .brokerd.yaml, so that commands in this folder need no flags",

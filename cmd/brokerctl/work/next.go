@@ -18,10 +18,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// NewNextCommand returns the command brokerctl next.
-func NewNextCommand(c *command.Caller) *cobra.Command { return next.Command(c) }
-
-var next = command.Procedure[*pb.ClaimMessagesRequest]{
+// Next is brokerctl next.
+var Next = command.Procedure[*pb.ClaimMessagesRequest]{
 	Page: command.Page{
 		Use:   "next",
 		Short: "One call per turn: directives, claims, or new work",

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -23,10 +22,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// NewReportCommand returns the command brokerctl report.
-func NewReportCommand(c *command.Caller) *cobra.Command { return report.Command(c) }
-
-var report = command.Procedure[command.None]{
+// ReportCommand is brokerctl report.
+var ReportCommand = command.Procedure[command.None]{
 	Page: command.Page{
 		Use:   "report",
 		Short: "Show the session as a page of Markdown",
