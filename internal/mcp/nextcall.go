@@ -18,8 +18,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// toolCall writes a call of the API as the call of a tool, such as settle {"id":"7.1"}. What no tool does, only a person with
-// a shell can.
+// toolCall writes a call of the API as the call of a tool, such as settle {"id":"7.1"}. What no tool does, only a person
+// with a shell can.
 func toolCall(call calls.Call) string {
 	fields, said := fieldsOf(call)
 	if said && call.Agent == "" {
@@ -29,7 +29,7 @@ func toolCall(call calls.Call) string {
 			}
 		}
 	}
-	line := "(in a shell) brokerctl" + prompt.Either(call.Agent != "", " --agent "+call.Agent, "") + " call " + call.Name()
+	line := inShell(call.Agent, call.Name())
 	if !said {
 		return line + " TEXT"
 	}
@@ -41,6 +41,11 @@ func toolCall(call calls.Call) string {
 	return line
 }
 
+// inShell is how a person with a shell makes a call, without its request.
+func inShell(agent, method string) string {
+	return "(in a shell) brokerctl" + prompt.Either(agent != "", " --agent "+agent, "") + " call " + method
+}
+
 // do is toolCall for a request, to which the caller must add the missing fields.
 func do(request proto.Message, missing ...string) string {
 	return toolCall(calls.Do(request, missing...))
@@ -49,10 +54,12 @@ func do(request proto.Message, missing ...string) string {
 // proposed writes a call that the broker proposes. agent is the caller.
 func proposed(call *pb.Call, agent string) string {
 	c, err := calls.Read(call)
-	if err != nil { // it is of a newer broker
-		return "(in a shell) brokerctl call " + call.GetMethod()
-	}
-	if c.Agent == agent {
+	switch {
+	case err != nil: // it is of a newer broker
+		return inShell(call.GetAgent(), strings.TrimPrefix(call.GetMethod(), "/brokerd.v1.")) + " TEXT"
+	case c.Program != nil: // explain has its words
+		return "(in a shell) brokerctl explain agent " + c.Agent
+	case c.Agent == agent:
 		c.Agent = ""
 	}
 	return toolCall(c)
@@ -72,8 +79,9 @@ func alternatives(calls []string) []string {
 	return short
 }
 
-// fieldsOf returns the fields of a request that are set or missing, with the texts of their values; nil of a missing one. It
-// returns false if one has no text. The subject of Explain is the field subject, the receiver of a message the field target.
+// fieldsOf returns the fields of a request that are set or missing, with the texts of their values; nil of a missing one.
+// It returns false if one has no text. The subject of Explain is the field subject, the receiver of a message the field
+// target.
 func fieldsOf(call calls.Call) (fields map[string][]string, ok bool) {
 	fields = map[string][]string{}
 	for _, name := range call.Missing {
@@ -82,11 +90,11 @@ func fieldsOf(call calls.Call) (fields map[string][]string, ok bool) {
 	switch r := call.Request.(type) {
 	case *pb.ExplainRequest:
 		if what := r.ProtoReflect().WhichOneof(r.ProtoReflect().Descriptor().Oneofs().ByName("subject")); what != nil {
-			name := r.ProtoReflect().Get(what).String()
+			name := []string{r.ProtoReflect().Get(what).String()}
 			if what.Name() == "token" {
-				name = strings.Replace(name, "/", " ", 1)
+				name = strings.SplitN(name[0], "/", 2)
 			}
-			fields["subject"] = append([]string{string(what.Name())}, strings.Fields(name)...)
+			fields["subject"] = append([]string{string(what.Name())}, name...)
 		}
 		return fields, true
 	case *pb.SendMessagesRequest:
