@@ -14,6 +14,35 @@ import (
 	"brokerd/internal/testkit"
 )
 
+func TestRead_FailsForAMethodOrAFieldOfANewerBroker(t *testing.T) {
+	for _, c := range []*pb.Call{
+		{Method: "/brokerd.v1.TaskService/Frob", Request: "{}"},
+		{Method: "/brokerd.v1.Task", Request: "{}"},
+		{Method: "/brokerd.v1.TaskService/GetTask", Request: `{"id":"t","depth":1}`},
+		{},
+	} {
+		if got, err := calls.Read(c); err == nil {
+			t.Errorf("%v is read as %v", c, got)
+		}
+	}
+	whole := calls.Call{Request: &pb.RegisterAgentRequest{Role: "r"}, Agent: "a", Missing: []string{"lease"},
+		Program: []string{"x"}}
+	got, err := calls.Read(whole.Proto())
+	if err != nil || !proto.Equal(got.Proto(), whole.Proto()) {
+		t.Errorf("got %v, %v, want %v", got, err, whole)
+	}
+}
+
+func TestShows_IsTrueForCallsThatChangeNothing(t *testing.T) {
+	for request, want := range map[proto.Message]bool{
+		&pb.GetTaskRequest{}: true, &pb.ListLocksRequest{}: true, &pb.ExplainRequest{}: true, &pb.RetryTaskRequest{}: false,
+	} {
+		if call := calls.Do(request); call.Shows() != want {
+			t.Errorf("%s: want %t", call.Name(), want)
+		}
+	}
+}
+
 func TestCall_IsARequestOfTheAPIForEachReader(t *testing.T) {
 	for want, call := range map[string]calls.Call{
 		`RedriveDeadLetters {"ids":["7"],"mailbox":"role:it's"}`: calls.Do(
