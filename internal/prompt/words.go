@@ -189,49 +189,6 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Split takes a command line apart as a shell does. It knows the quotes that ShellWord writes.
-func Split(line string) []string {
-	var words []string
-	var word strings.Builder
-	quoted, begun := false, false
-	for i := 0; i < len(line); i++ {
-		switch b := line[i]; {
-		case b == '\'':
-			quoted, begun = !quoted, true
-		case quoted:
-			word.WriteByte(b)
-		case b == '\\' && i+1 < len(line):
-			i++
-			word.WriteByte(line[i])
-		case b == ' ':
-			if begun {
-				words = append(words, word.String())
-			}
-			word.Reset()
-			begun = false
-		default:
-			word.WriteByte(b)
-			begun = true
-		}
-	}
-	if begun {
-		words = append(words, word.String())
-	}
-	return words
-}
-
-// WordsOnly replaces the arguments of a command line that are no single words by TEXT: they are texts of
-// others, such as the scope of a token.
-func WordsOnly(command string) string {
-	words := Split(command)
-	for i, word := range words {
-		if !Word(word) {
-			words[i] = "TEXT"
-		}
-	}
-	return strings.Join(words, " ")
-}
-
 // AgentState returns the state of an agent, and what else keeps work from it.
 func AgentState(a *pb.Agent) string {
 	state := a.GetState()

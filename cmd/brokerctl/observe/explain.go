@@ -90,7 +90,7 @@ Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at
 		if subject.Name() == "token" {
 			name = strings.SplitN(name[0], "/", 2)
 		}
-		return append([]string{string(subject.Name())}, name...)
+		return command.Arguments(append([]string{string(subject.Name())}, name...)...)
 	})
 }
 

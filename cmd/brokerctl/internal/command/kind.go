@@ -22,13 +22,14 @@ type Kind struct {
 	Complete cobra.ShellCompDirective   // how the shell completes it without words; 0: not at all
 	Read     Reader                     // nil: as the type says
 	Write    func(proto.Message) string // of the field of a message: the text that Read reads
+	Source   bool                       // a text may be the name of its source: @FILE or -
 }
 
 // Kinds of values that no list of the broker completes.
 var (
-	Content  = Kind{Read: readContent}            // a text, or @FILE or - for its source
-	JSON     = Kind{Name: "JSON", Read: readJSON} // also @FILE or -
-	Joined   = Kind{Read: readJoined}             // of the last argument, which may be repeated: one text of several words
+	Content  = Kind{Read: readContent, Source: true}
+	JSON     = Kind{Name: "JSON", Read: readJSON, Source: true}
+	Joined   = Kind{Read: readJoined} // of the last argument, which may be repeated: one text of several words
 	Priority = Kind{Name: "PRIORITY", Fixed: []string{"low", "normal", "high", "critical"}, Read: readPriority}
 	Name     = Kind{Name: "NAME"}
 	Revision = Kind{Name: "REVISION"}

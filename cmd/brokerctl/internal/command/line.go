@@ -28,8 +28,8 @@ type form struct {
 	caller bool // they name the agent that makes the call
 }
 
-// Says notes how a command says the calls of a method that it does not declare. words returns the words after the command's
-// own; nil if it does not make the call.
+// Says notes how a command says the calls of a method that it does not declare. words returns the words after the
+// command's own; nil if it does not make the call.
 func Says[Q proto.Message](c *Caller, cmd *cobra.Command, words func(call calls.Call, q Q) []string) *cobra.Command {
 	c.forms.add(newMessage[Q](), form{cmd, func(call calls.Call, request protoreflect.Message) ([]string, bool) {
 		said := words(call, request.Interface().(Q))
@@ -70,8 +70,8 @@ func (c *Caller) Proposed(call *pb.Call) string {
 	return c.Line(said)
 }
 
-// Line writes a call as a command line, with the flags of this run that say where it acts. What no command says as it is
-// becomes `brokerctl call`. For a language model, texts of others are left out.
+// Line writes a call as a command line, with the flags of this run that say where it acts. What no command says as it
+// is becomes `brokerctl call`. For a language model, texts of others are left out.
 func (c *Caller) Line(call calls.Call) string {
 	words, named := c.forms.words(call)
 	if named {
@@ -98,8 +98,8 @@ func (c *Caller) quoted(words []string) string {
 	return strings.Join(words, " ")
 }
 
-// words returns the words of a declared command for a request; false if it has fields that the command does not set, or lacks
-// one that it always sets.
+// words returns the words of a declared command for a request; false if it has fields that the command does not set, or
+// lacks one that it always sets.
 func (b *binding) words(call calls.Call, request protoreflect.Message) ([]string, bool) {
 	runs := strings.Contains(b.use, "-- COMMAND")
 	if runs != (call.Program != nil) {
@@ -111,7 +111,10 @@ func (b *binding) words(call calls.Call, request protoreflect.Message) ([]string
 		left[field] = false
 	}
 	for field, value := range b.sets {
-		if texts, _ := fieldTexts(newTarget(request, field, "")); !left[field] || !slices.Equal(texts, []string{value}) {
+		if !left[field] {
+			return nil, false
+		}
+		if texts, _ := fieldTexts(newTarget(request, field, "")); !slices.Equal(texts, []string{value}) {
 			return nil, false
 		}
 		delete(left, field)
@@ -137,7 +140,15 @@ func (b *binding) words(call calls.Call, request protoreflect.Message) ([]string
 		default:
 			return []string{strings.ToUpper(called)}, true
 		}
-		return fieldTexts(newTarget(request, field, called))
+		if values, ok = fieldTexts(newTarget(request, field, called)); kind.Source {
+			for i, v := range values {
+				ok = ok && v != "-" // it has no other form
+				if strings.HasPrefix(v, "@") {
+					values[i] = "@" + v
+				}
+			}
+		}
+		return values, ok
 	}
 	var args, flags []string
 	for i, names := 0, argumentsOf(b.use); i < len(b.args); i++ {
@@ -164,6 +175,9 @@ func (b *binding) words(call calls.Call, request protoreflect.Message) ([]string
 			field = o.Says
 		}
 		if _, found := left[field]; !found {
+			if o.Must {
+				return nil, false
+			}
 			continue
 		}
 		to := newTarget(request, field, o.flag())
@@ -171,8 +185,9 @@ func (b *binding) words(call calls.Call, request protoreflect.Message) ([]string
 		case o.Means != 0 && to.get().Enum() != protoreflect.EnumNumber(o.Means):
 			continue
 		case o.Means != 0, to.field.Kind() == protoreflect.BoolKind:
+			off := o.Means == 0 && left[field] && !to.get().Bool()
 			delete(left, field)
-			flags = append(flags, "--"+o.flag())
+			flags = append(flags, "--"+o.flag()+prompt.Either(off, "=false", ""))
 			continue
 		}
 		values, ok := text(field, o.Kind, o.flag())
@@ -180,19 +195,32 @@ func (b *binding) words(call calls.Call, request protoreflect.Message) ([]string
 			return nil, false
 		}
 		for _, v := range values {
+			if o.Comma && strings.ContainsAny(v, `,"`) { // it would be several values
+				return nil, false
+			}
 			flags = append(flags, "--"+o.flag(), v)
 		}
 	}
 	switch {
-	case len(left) > 0:
+	case len(left) > 0, len(args) < b.least:
 		return nil, false
 	case runs:
 		return slices.Concat(flags, []string{"--"}, call.Program), true
-	}
-	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") }) {
+	case slices.ContainsFunc(args, isFlag):
 		return slices.Concat(flags, []string{"--"}, args), true
 	}
 	return append(args, flags...), true
+}
+
+// isFlag reports whether a command takes a word for a flag.
+func isFlag(word string) bool { return strings.HasPrefix(word, "-") }
+
+// Arguments returns words that a command must not take for flags.
+func Arguments(words ...string) []string {
+	if slices.ContainsFunc(words, isFlag) {
+		return append([]string{"--"}, words...)
+	}
+	return words
 }
 
 // setFields adds the names of the fields that a message has, with dots for those of messages in it.

@@ -115,7 +115,8 @@ type Waiting[A proto.Message] struct {
 func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 	options := s.Options
 	if s.Wait != nil {
-		options = append(slices.Clip(options), Option{Name: "wait", Type: "duration", Says: "wait", Usage: s.Wait.Usage})
+		wait := Option{Name: "wait", Type: "duration", Says: "wait", Usage: s.Wait.Usage}
+		options = append(slices.Clip(options), wait)
 	}
 	return Procedure[Q]{
 		Page: s.Page, Args: s.Args, Options: options, Apart: s.Apart, OneOf: s.OneOf, FlagsOf: s.FlagsOf,
@@ -346,6 +347,7 @@ type binding struct {
 	old     string            // the option that may also be an argument
 	args    []Arg
 	flags   []Option
+	least   int  // how many arguments must be given
 	many    bool // the last argument may be repeated
 	set     func(*Given) error
 }
@@ -353,11 +355,10 @@ type binding struct {
 // declare returns a command with its page and its rule for arguments. The options follow with binding.options.
 func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Option) (*cobra.Command, *binding) {
 	b := &binding{request: request, use: p.Use, args: args, flags: options}
-	words := argumentsOf(p.Use)
-	least, names := 0, b.names()
+	words, names := argumentsOf(p.Use), b.names()
 	for _, word := range words {
 		if word[0] != '[' {
-			least++
+			b.least++
 		}
 	}
 	b.many = len(words) > 0 && strings.Contains(words[len(words)-1], "...")
@@ -371,9 +372,9 @@ func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Op
 	}
 	switch {
 	case b.many:
-		cmd.Args = AtLeast(names[:least]...)
+		cmd.Args = AtLeast(names[:b.least]...)
 	case len(args) > 0:
-		cmd.Args = Between(least, names...)
+		cmd.Args = Between(b.least, names...)
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, before []string, to string) ([]string, cobra.ShellCompDirective) {
 		i := len(before)
