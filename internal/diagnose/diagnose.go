@@ -37,7 +37,7 @@ const (
 	mostLetters     = 1000   // dead letters of a mailbox
 	mostQuestions   = 100    // to operators
 	mostDescribed   = 10     // agents that one finding describes
-	mostFreed       = 3      // agents for which one finding has commands
+	mostFreed       = 3      // agents for which one finding has calls
 )
 
 // A Crew knows the health of the agents of a session. Its methods are called inside transactions and snapshots.

@@ -4,7 +4,7 @@
 // # Findings
 //
 // Explain answers a question about a message, an agent, a role, a channel or a whole session with findings. A
-// finding is a fact with its severity, its reasons, and the commands that free the messages (package finding has
+// finding is a fact with its severity, its reasons, and the calls that free the messages (package finding has
 // the type and its form in the API). Each subject has a list of checks: see checks. The checks of one answer share
 // an explanation, which remembers which agents have a finding already. It is built of three
 // parts, each of which embeds the one before:
@@ -20,7 +20,7 @@
 //
 // A message that could be delivered waits for an agent. takers.go finds the agents that may take from a mailbox,
 // and the reason why each does not: it has failed or stopped, it is halted, its circuit breaker is open, or it
-// does not ask for work. The reason decides the severity and the commands.
+// does not ask for work. The reason decides the severity and the calls.
 //
 // # Limits
 //

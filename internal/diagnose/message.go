@@ -61,7 +61,7 @@ func (e *explanation) answer(m *mail.Message, all []delivery) {
 	e.add(f)
 }
 
-// overdue explains that the answer is late. The agent that owes it gets the command that answers;
+// overdue explains that the answer is late. The agent that owes it gets the call that answers;
 // the sender and an operator get those that ask again or give up.
 func (e *explanation) overdue(m *mail.Message, deadline time.Time, all []delivery) finding.Finding {
 	id := revision(m.Revision)

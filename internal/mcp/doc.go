@@ -6,14 +6,14 @@
 //	           brokerctl: its connection ─────┤
 //	           daemon: handlers in process ───┘
 //
-// A tool has actions. One table has a row for each way to carry out an action: the arguments that it takes, a
-// function that makes the calls, and the command line of brokerctl with the same effect. Within an action, the first
-// row applies that takes all given arguments and needs no other.
+// A tool has actions. One table has a row for each way to carry out an action: the arguments that it takes, the fields
+// of the request that they set, and a function that makes the calls. Within an action, the first row applies that takes
+// all given arguments and needs no other.
 //
 // # Next calls
 //
-// Work items and findings of the broker suggest command lines. The table turns such a command line into the tool
-// call with the same effect, for a model that has no shell. No command line is ever run.
+// Work items and findings of the broker propose calls of the API (package calls). The table turns such a call into the
+// call of a tool with the same effect. A call that no row makes is a line for a person with a shell.
 //
 // # Who calls
 //

@@ -16,7 +16,7 @@ import (
 	"brokerd/internal/calls"
 )
 
-// A Voice is how a text names commands and times: for a shell, or as calls of tools.
+// A Voice is how a text names calls and times: as commands for a shell, or as calls of tools.
 type Voice struct {
 	// Command writes a call as the reader makes it.
 	Command func(call calls.Call) string

@@ -46,14 +46,14 @@ func (*table) Items(q store.Querier, session int64, a directory.Agent, limit int
 	return items, nil
 }
 
-func (t *task) item(r work.Relation, commands ...calls.Call) work.Item {
+func (t *task) item(r work.Relation, proposed ...calls.Call) work.Item {
 	return work.Item{
 		Kind: noun, ID: t.Id, Revision: t.Revision, Title: t.Title, State: word(t.State), Relation: r, Other: t.Creator,
-		Due: t.due, Calls: commands,
+		Due: t.due, Calls: proposed,
 	}
 }
 
-// Explain says why a task, an agent's tasks or the tasks of a session are stuck, and which command
+// Explain says why a task, an agent's tasks or the tasks of a session are stuck, and which call
 // frees them. Errors: fault.NotFound for a task that does not exist.
 func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	e := explainer{Service: s, q: q, about: about}
