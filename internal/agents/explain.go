@@ -129,7 +129,8 @@ func explainTrouble(q store.Querier, about finding.Question) (found []finding.Fi
 			more++
 			continue
 		}
-		f := finding.Finding{Subject: "agent " + a.Name, Calls: []calls.Call{calls.Do(&pb.GetAgentRequest{Name: a.Name})}}
+		show := calls.Do(&pb.GetAgentRequest{Name: a.Name})
+		f := finding.Finding{Subject: "agent " + a.Name, Calls: []calls.Call{show}}
 		a.Status = Status(status)
 		a.troubled(&f)
 		found = append(found, f)

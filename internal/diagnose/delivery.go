@@ -258,6 +258,7 @@ func (e *deliveryExplainer) dead(d *delivery) finding.Finding {
 			return f
 		}
 	}
-	f.Calls = []calls.Call{calls.Do(&pb.RedriveDeadLettersRequest{Ids: []string{d.id()}, Mailbox: d.ref.String()}), remove}
+	redrive := calls.Do(&pb.RedriveDeadLettersRequest{Ids: []string{d.id()}, Mailbox: d.ref.String()})
+	f.Calls = []calls.Call{redrive, remove}
 	return f
 }

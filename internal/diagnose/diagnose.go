@@ -46,8 +46,8 @@ type Crew interface {
 	Members(q store.Querier, session int64) ([]directory.Member, error)
 	// Registering returns the call that registers an agent again, as it described itself last.
 	Registering(q store.Querier, session int64, agent string) (calls.Call, error)
-	// Starting returns the call that registers an agent again, with the program that makes it; false if the broker does not
-	// know the program.
+	// Starting returns the call that registers an agent again, with the program that makes it; false if the broker does
+	// not know the program.
 	Starting(q store.Querier, session int64, agent string) (calls.Call, bool, error)
 }
 

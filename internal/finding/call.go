@@ -18,7 +18,8 @@ func Explain(kind Kind, name string) calls.Call {
 	return calls.Do(r)
 }
 
-// Direct is the call that sends a directive of the broker's types, such as nudge. Every directive has the highest priority.
+// Direct is the call that sends a directive of the broker's types, such as nudge. Every directive has the highest
+// priority.
 func Direct(kind string, to *pb.Target, subject string) calls.Call {
 	const highest = 10
 	return calls.Do(&pb.SendMessagesRequest{Messages: []*pb.Message{

@@ -39,10 +39,16 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 	for i, h := range list[:len(items)] {
 		item := s.Item(h, work.Owes)
 		item.Other = h.From
-		item.Calls = []calls.Call{calls.Do(&pb.AcceptHandoffRequest{Id: h.Id}), calls.Do(&pb.RejectHandoffRequest{Id: h.Id}, "notes"), calls.Do(&pb.GetHandoffRequest{Id: h.Id})}
+		item.Calls = []calls.Call{
+			calls.Do(&pb.AcceptHandoffRequest{Id: h.Id}), calls.Do(&pb.RejectHandoffRequest{Id: h.Id}, "notes"),
+			calls.Do(&pb.GetHandoffRequest{Id: h.Id}),
+		}
 		if h.From == a.Name {
 			item.Relation, item.Other = work.Opened, to(h)
-			item.Calls = []calls.Call{calls.Do(&pb.GetHandoffRequest{Id: h.Id, Wait: finding.Patience()}), calls.Do(&pb.CancelHandoffRequest{Id: h.Id})}
+			item.Calls = []calls.Call{
+				calls.Do(&pb.GetHandoffRequest{Id: h.Id, Wait: finding.Patience()}),
+				calls.Do(&pb.CancelHandoffRequest{Id: h.Id}),
+			}
 		}
 		items[i] = item
 	}

@@ -90,7 +90,8 @@ func (e *explanation) lock() error {
 		return err
 	}
 	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: "lock " + path.String(),
-		Summary: "it is free: no agent holds it or waits for it", Calls: []calls.Call{calls.Do(&pb.ListLocksRequest{})}})
+		Summary: "it is free: no agent holds it or waits for it",
+		Calls:   []calls.Call{calls.Do(&pb.ListLocksRequest{})}})
 	return nil
 }
 

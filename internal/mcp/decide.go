@@ -141,7 +141,8 @@ func checkSameRound(c *call, r *pb.OpenDecisionRequest, d *pb.Decision) error {
 	open := fmt.Sprintf("round %d of %s is open, and its receiver and content are unchanged", d.GetRound(), d.GetId())
 	if differs {
 		return refusef("%s: wait for the verdict (%s), or cancel it (%s) and submit again", open,
-			do(&pb.GetDecisionRequest{Id: d.GetId(), Wait: outcomeWait()}), do(&pb.CancelDecisionRequest{Id: d.GetId()}))
+			do(&pb.GetDecisionRequest{Id: d.GetId(), Wait: outcomeWait()}),
+			do(&pb.CancelDecisionRequest{Id: d.GetId()}))
 	}
 	return c.say("warning: %s", open)
 }

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -78,7 +77,7 @@ func showAgent(c *call) error {
 	c.details(answer, "agent", "holdings")
 	c.details(answer.GetHoldings(), "work", "to_answer")
 	for _, q := range answer.GetHoldings().GetToAnswer() {
-		fmt.Fprintf(c.w, "owes an answer to %s: %s\n", c.voice.Question(q, true), c.voice.Reply(strconv.FormatInt(q.GetRevision(), 10), false))
+		fmt.Fprintf(c.w, "owes an answer to %s: %s\n", c.voice.Question(q, true), c.voice.Answer(q))
 	}
 	for _, i := range answer.GetHoldings().GetWork() {
 		fmt.Fprintln(c.w, c.voice.ItemLine(i, true))

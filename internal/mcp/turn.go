@@ -3,7 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -138,5 +137,5 @@ func nextTurn(c *call) error {
 		waited = prompt.Duration(wait)
 	}
 	_ = c.say("%s", c.voice.Why(t, c.voice.WhyNoMessage(answer, waited)))
-	return c.say("Next: %s to wait for work, or end if you expect none", fmt.Sprintf(`turn {"wait":%v}`, mostWait.Seconds()))
+	return c.say(`Next: turn {"wait":%v} to wait for work, or end if you expect none`, mostWait.Seconds())
 }

@@ -74,7 +74,7 @@ func Questions(w io.Writer, questions []*pb.OpenQuestion) {
 // Owed prints the questions that wait for an answer of the caller, with the command that gives it.
 func (v Voice) Owed(w io.Writer, owed []*pb.OpenQuestion) {
 	for _, q := range owed {
-		Say(w, "owed: an answer to %s: %s", v.Question(q, !ForModel(w)), v.Reply(strconv.FormatInt(q.GetRevision(), 10), false))
+		Say(w, "owed: an answer to %s: %s", v.Question(q, !ForModel(w)), v.Answer(q))
 	}
 }
 
@@ -94,7 +94,8 @@ func (v Voice) Summary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		Say(w, "%s", Names(parts, len(parts)))
 	}
 	if n := s.GetNotices(); n > 0 {
-		Say(w, "%s: %s shows and finishes them", Count(n, "notice"), v.do(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX}))
+		inbox := v.do(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
+		Say(w, "%s: %s shows and finishes them", Count(n, "notice"), inbox)
 	}
 	if ForModel(w) {
 		var text strings.Builder
@@ -279,7 +280,8 @@ func (t *Turn) Empty() bool {
 // Why adds the answers that are owed to why a turn is empty.
 func (v Voice) Why(t *Turn, why string) string {
 	if n := len(t.Owed); n > 0 {
-		why += fmt.Sprintf("; %s: %s", Either(n == 1, "an answer is owed", "answers are owed"), v.do(&pb.GetInboxSummaryRequest{}))
+		why += fmt.Sprintf("; %s: %s", Either(n == 1, "an answer is owed", "answers are owed"),
+			v.do(&pb.GetInboxSummaryRequest{}))
 	}
 	return why
 }
@@ -340,7 +342,7 @@ func (v Voice) Turn(w io.Writer, t *Turn, message func(Rendered), task func(), a
 	v.Items(w, slices.DeleteFunc(slices.Clone(t.Work), t.shows))
 	Questions(w, t.Owed)
 	for _, q := range t.Owed {
-		Say(w, "An answer is owed to %s: %s", v.Question(q, !ForModel(w)), v.Reply(strconv.FormatInt(q.GetRevision(), 10), false))
+		Say(w, "An answer is owed to %s: %s", v.Question(q, !ForModel(w)), v.Answer(q))
 	}
 }
 

@@ -43,9 +43,9 @@ func (v Voice) also(request proto.Message, missing ...string) string {
 	return v.Also(calls.Do(request, missing...))
 }
 
-// Reply writes the call that answers a message, named by its id, its revision or a claim.
-func (v Voice) Reply(id string, ack bool) string {
-	return v.do(&pb.ReplyRequest{Id: id, Ack: ack}, "message.body")
+// Answer writes the call that answers a question.
+func (v Voice) Answer(q *pb.OpenQuestion) string {
+	return v.do(&pb.ReplyRequest{Id: strconv.FormatInt(q.GetRevision(), 10)}, "message.body")
 }
 
 // seen writes the call that acknowledges a message or a claim.
@@ -263,10 +263,11 @@ func (v Voice) AfterClaim(m *pb.Message, id string) string {
 	}
 	finish := v.seen(id)
 	if m.GetRequiresResponse() || wantsReport(m) {
-		finish = v.Reply(id, true)
+		finish = v.do(&pb.ReplyRequest{Id: id, Ack: true}, "message.body")
 	}
 	return fmt.Sprintf("%s when done; %s if it failed; %s to return it", finish,
-		v.also(&pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id}}}, "nacks.error"), v.also(&pb.ReleaseClaimsRequest{Ids: []string{id}}))
+		v.also(&pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id}}}, "nacks.error"),
+		v.also(&pb.ReleaseClaimsRequest{Ids: []string{id}}))
 }
 
 // wantsReport reports whether the sender of a message should receive the result: an agent that sent

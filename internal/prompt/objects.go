@@ -239,7 +239,8 @@ func (v Voice) AfterDecision(w io.Writer, d *pb.Decision) {
 	}
 	switch d.GetState() {
 	case pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_ESCALATED:
-		Say(w, "Next: %s to wait for the verdict", v.do(&pb.GetDecisionRequest{Id: d.GetId(), Wait: durationpb.New(OutcomeWait)}))
+		wait := v.do(&pb.GetDecisionRequest{Id: d.GetId(), Wait: durationpb.New(OutcomeWait)})
+		Say(w, "Next: %s to wait for the verdict", wait)
 	case pb.DecisionState_DECISION_STATE_REVISING:
 		Say(w, "Next: the opener submits the next round: %s",
 			v.also(&pb.ResubmitDecisionRequest{Id: d.GetId()}, "content.body"))

@@ -6,10 +6,11 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// Call writes a call of a finding or of a work item in short: the agent in whose name it is made, the method, the request,
-// and the fields that it misses, such as builder-1: ReleaseTask {"id":"t"} reason.
+// Call writes a call of a finding or of a work item in short: the agent in whose name it is made, the method, the
+// request, and the fields that it misses, such as builder-1: ReleaseTask {"id":"t"} reason.
 func Call(c *pb.Call) string {
-	words := append([]string{c.GetMethod()[strings.LastIndexByte(c.GetMethod(), '/')+1:], c.GetRequest()}, c.GetMissing()...)
+	method := c.GetMethod()[strings.LastIndexByte(c.GetMethod(), '/')+1:]
+	words := append([]string{method, c.GetRequest()}, c.GetMissing()...)
 	if c.GetAgent() != "" {
 		words = append([]string{c.GetAgent() + ":"}, words...)
 	}

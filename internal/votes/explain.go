@@ -25,13 +25,17 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 	for _, v := range owed {
 		item := s.Item(v, work.Owes)
 		item.Other = v.Opener
-		item.Calls = []calls.Call{calls.Do(&pb.CastVoteRequest{Id: v.Id}, "option"), calls.Do(&pb.GetVoteRequest{Id: v.Id})}
+		item.Calls = []calls.Call{
+			calls.Do(&pb.CastVoteRequest{Id: v.Id}, "option"), calls.Do(&pb.GetVoteRequest{Id: v.Id}),
+		}
 		items = append(items, item)
 	}
 	opened, err := s.Open(q, session, work.Filter[*pb.Vote]{Opener: a.Name}, limit-len(items))
 	for _, v := range opened {
 		item := s.Item(v, work.Opened)
-		item.Calls = []calls.Call{calls.Do(&pb.GetVoteRequest{Id: v.Id, Wait: finding.Patience()}), calls.Do(&pb.CloseVoteRequest{Id: v.Id})}
+		item.Calls = []calls.Call{
+			calls.Do(&pb.GetVoteRequest{Id: v.Id, Wait: finding.Patience()}), calls.Do(&pb.CloseVoteRequest{Id: v.Id}),
+		}
 		items = append(items, item)
 	}
 	return items, err

@@ -37,7 +37,7 @@ func holdingLines(c *command.Caller, h *pb.Holdings) []string {
 		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
 	}
 	for _, q := range h.GetToAnswer() {
-		add("owes an answer to %s: %s", c.Voice().Question(q, true), c.Command("reply %d ANSWER", q.GetRevision()))
+		add("owes an answer to %s: %s", c.Voice().Question(q, true), c.Voice().Answer(q))
 	}
 	for _, q := range h.GetAsked() {
 		add("has no answer yet to %s", strings.TrimSpace(c.Voice().Question(q, true)))

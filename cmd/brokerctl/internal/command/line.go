@@ -51,7 +51,8 @@ func (all forms) words(call calls.Call) (words []string, named bool) {
 	m := call.Request.ProtoReflect()
 	for _, f := range all[m.Descriptor().FullName()] {
 		said, ok := f.words(call, m)
-		if said = append(strings.Fields(f.cmd.CommandPath())[1:], said...); ok && (words == nil || len(said) < len(words)) {
+		said = append(strings.Fields(f.cmd.CommandPath())[1:], said...)
+		if ok && (words == nil || len(said) < len(words)) {
 			words, named = said, f.caller && call.Agent != ""
 		}
 	}
