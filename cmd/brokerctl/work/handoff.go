@@ -58,10 +58,12 @@ var handoffReject = command.Spec[*pb.RejectHandoffRequest, *pb.RejectHandoffResp
 		Short:   "Reject a handoff; the sender keeps everything",
 		Example: `  brokerctl --agent builder-1 handoff reject h-4711 --reason "no time now"`,
 	},
-	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
-	Options: []command.Option{{Field: "notes", Name: "reason", Must: true, Usage: "why, for the sender; required"}, command.RequestID},
-	Old:     "reason",
-	Shown:   "handoff",
+	Args: []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
+	Options: []command.Option{
+		{Field: "notes", Name: "reason", Must: true, Usage: "why, for the sender; required"}, command.RequestID,
+	},
+	Old:   "reason",
+	Shown: "handoff",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.RejectHandoffRequest, a *pb.RejectHandoffResponse) {
 		printOutcome(w, "rejected", a.GetHandoff())
 	},
@@ -144,7 +146,8 @@ var handoffGet = command.Spec[*pb.GetHandoffRequest, *pb.GetHandoffResponse]{
 	Text: func(g *command.Given, w io.Writer, _ *pb.GetHandoffRequest, a *pb.GetHandoffResponse) {
 		fmt.Fprint(w, prompt.Clean(a.GetMarkdown()))
 		if h := a.GetHandoff(); prompt.ForModel(w) && h.GetState() == pb.HandoffState_HANDOFF_STATE_PENDING {
-			prompt.Say(w, "Next, for %s: %s, or %s", handoffTo(h), g.Line(calls.Do(&pb.AcceptHandoffRequest{Id: h.GetId()})),
+			accept := g.Line(calls.Do(&pb.AcceptHandoffRequest{Id: h.GetId()}))
+			prompt.Say(w, "Next, for %s: %s, or %s", handoffTo(h), accept,
 				g.Voice().Also(calls.Do(&pb.RejectHandoffRequest{Id: h.GetId()}, "notes")))
 		}
 	},
