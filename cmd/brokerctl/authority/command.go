@@ -134,10 +134,7 @@ func showCertificates(c *command.Caller, cmd *cobra.Command, all []Certificate) 
 	t := c.NewTable(out, table.Column{Name: "CERTIFICATE"}, table.Column{Name: "FOR", Rank: 1, Min: 12, Typical: 30},
 		table.Column{Name: "EXPIRES", Typical: c.TimeWidth()}, table.Column{Name: "STATE"})
 	for _, v := range all {
-		whom := strings.Join(v.Hosts, ", ")
-		if v.Agent != "" {
-			whom = v.Agent + " in " + v.Session
-		}
+		whom := prompt.Either(v.Agent != "", v.Agent+" in "+v.Session, strings.Join(v.Hosts, ", "))
 		t.Row(v.File, whom, c.When(timestamppb.New(v.Expires)), prompt.Either(v.Written, "written", "kept"))
 	}
 	return t.Flush()

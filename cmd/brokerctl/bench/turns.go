@@ -9,6 +9,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const (
@@ -38,10 +39,7 @@ func (b *bench) lockAmong(ctx context.Context, prefix string, held int) (Result,
 		l := c.NewLocker()
 		defer l.Close()
 		for n := i; n < held; n += keepers {
-			path := fmt.Sprintf("held/%d/%s-%d.go", n%100, prefix, n)
-			if n%2 == 1 {
-				path = fmt.Sprintf("held/%d/%s-%d/", n%100, prefix, n)
-			}
+			path := fmt.Sprintf("held/%d/%s-%d%s", n%100, prefix, n, prompt.Either(n%2 == 1, "/", ".go"))
 			if _, err := b.acquire(ctx, l, path, 0); err != nil {
 				return err
 			}

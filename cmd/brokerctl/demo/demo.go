@@ -24,6 +24,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/internal/childdaemon"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // Options say how to run the demonstration.
@@ -148,9 +149,7 @@ func closing(ctx context.Context, address string, s *screen) error {
 			return err
 		}
 		text := m.GetSubject()
-		if m.GetBody() != "" {
-			text += ": " + m.GetBody()
-		}
+		text += prompt.Either(m.GetBody() != "", ": "+m.GetBody(), "")
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", m.GetRevision(), m.GetSender(), states(one.GetDeliveries()), text)
 	}
 	if err := w.Flush(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"brokerd/internal/prompt"
 )
 
 // Names of the team.
@@ -229,9 +231,7 @@ func (m *team) claim(ctx context.Context, name string) (claim, error) {
 		return c, err
 	}
 	text := c.Message.Subject
-	if c.Message.Body != "" {
-		text += ": " + c.Message.Body
-	}
+	text += prompt.Either(c.Message.Body != "", ": "+c.Message.Body, "")
 	if c.Attempt > 1 {
 		text += fmt.Sprintf(" (attempt %d)", c.Attempt)
 	}

@@ -160,10 +160,7 @@ func openLink(c *command.Caller, ctx context.Context, link string, used func(con
 	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
 		return err
 	}
-	program := "xdg-open"
-	if runtime.GOOS == "darwin" {
-		program = "open"
-	}
+	program := prompt.Either(runtime.GOOS == "darwin", "open", "xdg-open")
 	path, err := c.Env.LookPath(program)
 	if err != nil {
 		return fmt.Errorf("open a browser: %w; open the link by hand", err)

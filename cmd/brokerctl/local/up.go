@@ -83,10 +83,8 @@ it has ended. A service of the user's systemd no longer starts at a login.`,
 		if err != nil {
 			return err
 		}
-		text := "no broker runs on " + b.Data
-		if b.Stopped {
-			text = fmt.Sprintf("stopped the broker: process %d, data in %s", b.PID, b.Data)
-		}
+		text := prompt.Either(b.Stopped, fmt.Sprintf("stopped the broker: process %d, data in %s", b.PID, b.Data),
+			"no broker runs on "+b.Data)
 		return g.ShowValue(g.Cmd, b, text)
 	},
 }

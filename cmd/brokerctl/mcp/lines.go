@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 
+	"brokerd/internal/prompt"
+
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
@@ -118,10 +120,7 @@ func (l *messageLines) message(message []byte) error {
 
 // refuse answers with an error and the id null, because the id of what is refused is not known for sure.
 func (l *messageLines) refuse(code int, why error) error {
-	name := "Invalid Request"
-	if code == jsonrpc.CodeParseError {
-		name = "Parse error"
-	}
+	name := prompt.Either(code == jsonrpc.CodeParseError, "Parse error", "Invalid Request")
 	answer, err := json.Marshal(struct {
 		Version string        `json:"jsonrpc"`
 		ID      any           `json:"id"`

@@ -109,10 +109,8 @@ var channelGet = command.Spec[*pb.ListChannelsRequest, *pb.Channel]{
 
 // channelSettings says how long a channel's messages live.
 func channelSettings(ch *pb.Channel) string {
-	ttl := "messages do not expire by themselves"
-	if ch.GetDefaultTtl().AsDuration() > 0 {
-		ttl = "messages expire after " + output.ShortOf(ch.GetDefaultTtl())
-	}
+	ttl := prompt.Either(ch.GetDefaultTtl().AsDuration() > 0,
+		"messages expire after "+output.ShortOf(ch.GetDefaultTtl()), "messages do not expire by themselves")
 	kept := "finished messages are kept as long as the session says"
 	switch keep := ch.GetMessageRetention(); {
 	case keep != nil && keep.AsDuration() == 0:

@@ -119,12 +119,8 @@ func (r MessageReport) print(c *command.Caller, w io.Writer) {
 		var who []string
 		for _, entry := range group {
 			s := entry.Mailbox
-			if entry.State != "pending" && entry.State != "acked" && entry.State != "claimed" {
-				s += " " + entry.State
-			}
-			if entry.By != "" && entry.By != entry.Mailbox {
-				s += " by " + entry.By
-			}
+			s += prompt.Either(entry.State != "pending" && entry.State != "acked" && entry.State != "claimed", " "+entry.State, "")
+			s += prompt.Either(entry.By != "" && entry.By != entry.Mailbox, " by "+entry.By, "")
 			if entry.way != 0 && entry.State == "pending" {
 				s += " by " + byWay(entry.way)
 			}

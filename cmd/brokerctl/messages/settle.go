@@ -65,10 +65,8 @@ letter (brokerctl dlq). Exit code 6: the claim is lost.
 	},
 	Text: func(g *command.Given, w io.Writer, _ *pb.NackMessagesRequest, a *pb.NackMessagesResponse) {
 		for _, outcome := range a.GetOutcomes() {
-			state := prompt.Enum(outcome.GetState())
-			if outcome.GetState() == pb.DeliveryState_DELIVERY_STATE_DEAD {
-				state = "now a dead letter"
-			}
+			state := prompt.Either(outcome.GetState() == pb.DeliveryState_DELIVERY_STATE_DEAD,
+				"now a dead letter", prompt.Enum(outcome.GetState()))
 			due := prompt.Either(outcome.GetDueAt() != nil, ", again "+g.When(outcome.GetDueAt()), "")
 			prompt.Say(w, "nacked %s: %s%s", outcome.GetClaimId(), state, due)
 		}

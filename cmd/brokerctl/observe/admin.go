@@ -54,10 +54,7 @@ func printCheck(w io.Writer, a *pb.CheckDatabaseResponse) {
 }
 
 func problems(n int) string {
-	if n == 0 {
-		return "all is well"
-	}
-	return prompt.Count(n, "problem")
+	return prompt.Either(n == 0, "all is well", prompt.Count(n, "problem"))
 }
 
 var adminMove = command.Spec[*pb.MoveMessagesRequest, *pb.MoveMessagesResponse]{

@@ -57,10 +57,7 @@ func EventView(c *command.Caller) output.View[*pb.Event] {
 			{Name: "TYPE", Min: 14, Typical: 20}, {Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 24, Typical: 40},
 		},
 		Row: func(e *pb.Event) []string {
-			severity := ""
-			if e.GetSeverity() > pb.Severity_SEVERITY_INFO {
-				severity = prompt.Enum(e.GetSeverity())
-			}
+			severity := prompt.Either(e.GetSeverity() > pb.Severity_SEVERITY_INFO, prompt.Enum(e.GetSeverity()), "")
 			return []string{
 				strconv.FormatInt(e.GetRevision(), 10), c.When(e.GetTime()), severity, e.GetType(), e.GetSource(), e.GetSummary(),
 			}

@@ -128,10 +128,7 @@ func severityName(f *pb.Finding) string { return strings.ToUpper(prompt.Enum(f.G
 
 // printFinding writes a finding for people.
 func printFinding(c *command.Caller, w io.Writer, f *pb.Finding) {
-	since := ""
-	if f.GetSince() != nil {
-		since = ", " + c.Since(f.GetSince())
-	}
+	since := prompt.Either(f.GetSince() != nil, ", "+c.Since(f.GetSince()), "")
 	fmt.Fprintf(w, "%s  %s%s\n", c.Paint(fmt.Sprintf("%-7s", severityName(f))), prompt.OneLine(f.GetSubject()), since)
 	fmt.Fprintf(w, "  %s\n", prompt.OneLine(f.GetSummary()))
 	for _, reason := range f.GetReasons() {

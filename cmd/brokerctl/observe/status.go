@@ -146,10 +146,7 @@ func brokerFacts(c *command.Caller, s *pb.GetStatusResponse, fact func(label, fo
 
 // memory is what the broker's process occupies, as an addition to a list; empty if it is unknown.
 func memory(s *pb.GetStatusResponse) string {
-	if s.GetProcessMemoryBytes() == 0 {
-		return ""
-	}
-	return ", " + output.Size(s.GetProcessMemoryBytes()) + " of memory"
+	return prompt.Either(s.GetProcessMemoryBytes() == 0, "", ", "+output.Size(s.GetProcessMemoryBytes())+" of memory")
 }
 
 // severities counts findings by severity: "2 errors, 1 warning".

@@ -198,9 +198,7 @@ func credentialView(g *command.Given) output.View[*pb.Credential] {
 // credentialHolder names the client that a credential is for.
 func credentialHolder(x *pb.Credential) string {
 	text := prompt.Enum(x.GetAccess())
-	if x.GetAgent() != "" {
-		text += " " + prompt.Clean(x.GetAgent())
-	}
+	text += prompt.Either(x.GetAgent() != "", " "+prompt.Clean(x.GetAgent()), "")
 	if x.GetSession() != "" {
 		text += " in " + prompt.Clean(x.GetSession())
 	}

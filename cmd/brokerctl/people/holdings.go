@@ -30,10 +30,8 @@ func holdingLines(c *command.Caller, h *pb.Holdings) []string {
 		add("token %s, ends %s, fence %d%s", turn.TokenName(k.GetType(), k.GetScope()), c.When(k.GetHeldUntil()), k.GetFence(), ofHolder(k.GetHolder()))
 	}
 	for _, t := range h.GetTickets() {
-		what := prompt.Paths(t.GetResources())
-		if t.GetToken() {
-			what = "token " + prompt.ResourceName(strings.Join(t.GetResources(), " "), true)
-		}
+		what := prompt.Either(t.GetToken(),
+			"token "+prompt.ResourceName(strings.Join(t.GetResources(), " "), true), prompt.Paths(t.GetResources()))
 		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
 	}
 	for _, q := range h.GetToAnswer() {
@@ -56,9 +54,7 @@ func ofHolder(holder string) string {
 func checkpointLine(c *command.Caller, k *pb.Checkpoint) string {
 	s := fmt.Sprintf("%s: %s", c.When(k.GetSavedAt()), prompt.Enum(k.GetKind()))
 	for _, more := range []string{k.GetReference(), prompt.Clip(k.GetData(), 60)} {
-		if more != "" {
-			s += ", " + more
-		}
+		s += prompt.Either(more != "", ", "+more, "")
 	}
 	return s
 }

@@ -40,10 +40,7 @@ func settingFlags() []string {
 
 // settingFlag returns the name of the option of a setting. The option of a list names one item.
 func settingFlag(s settings.Setting) string {
-	if s.Field.Name() == "directors" {
-		return "director"
-	}
-	return strings.ReplaceAll(string(s.Field.Name()), "_", "-")
+	return prompt.Either(s.Field.Name() == "directors", "director", strings.ReplaceAll(string(s.Field.Name()), "_", "-"))
 }
 
 func settingKind(s settings.Setting) command.Kind {

@@ -107,10 +107,7 @@ func optional(s string) *string {
 
 // origin says where a setting comes from.
 func origin(s setting.Value, otherwise string) string {
-	if s.From == "" {
-		return otherwise
-	}
-	return "from " + s.From
+	return prompt.Either(s.From == "", otherwise, "from "+s.From)
 }
 
 // noAgent reports whether a call failed because it names no agent.

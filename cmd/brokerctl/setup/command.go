@@ -285,10 +285,7 @@ func (o *setupOptions) plan(c *command.Caller, v Vendor, remove bool) ([]*setupC
 	}
 	var plan []*setupChange
 	for _, f := range v.Files {
-		path := f.Path
-		if o.user {
-			path = f.User
-		}
+		path := prompt.Either(o.user, f.User, f.Path)
 		if path == "" {
 			continue
 		}

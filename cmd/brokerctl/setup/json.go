@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 
+	"brokerd/internal/prompt"
+
 	"github.com/tailscale/hujson"
 )
 
@@ -58,10 +60,7 @@ func addJSON(text string, exists bool, entries []entry) (_ string, conflicts []s
 		w := newWriter(text)
 		created[e.path[0]] = created[e.path[0]] || !present
 		if blank {
-			end := ""
-			if !exists {
-				end = "\n"
-			}
+			end := prompt.Either(!exists, "\n", "")
 			text += w.nested(e.path, e, "", true) + end
 			exists = true
 			continue

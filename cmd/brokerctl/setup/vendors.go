@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"brokerd/internal/prompt"
 )
 
 // Vendors returns the coding agents that setup knows, in the order of their list. Each table follows the
@@ -123,9 +125,7 @@ const hookMark = "brokerctl hook"
 // hook returns the command of a hook. One that listens does so for 10 minutes.
 func (o Options) hook(vendor string, listen bool) string {
 	command := hookMark + " " + vendor
-	if o.Agent != "" {
-		command += " " + agentOption + " " + o.Agent
-	}
+	command += prompt.Either(o.Agent != "", " "+agentOption+" "+o.Agent, "")
 	if listen {
 		command += " --listen 10m"
 	}

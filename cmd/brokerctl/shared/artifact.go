@@ -70,9 +70,7 @@ func artifactFacts(c *command.Caller, v *pb.ArtifactVersion) string {
 		facts = append(facts, "task "+prompt.Clean(v.GetTaskId()))
 	}
 	text := strings.Join(facts, ", ")
-	if v.GetDescription() != "" {
-		text += ": " + prompt.OneLine(v.GetDescription())
-	}
+	text += prompt.Either(v.GetDescription() != "", ": "+prompt.OneLine(v.GetDescription()), "")
 	return text
 }
 

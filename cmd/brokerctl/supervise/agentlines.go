@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -203,10 +204,7 @@ func artifactReport(l reportLine) ([]ownReport, error) {
 // dependencyReport makes a heartbeat of a line. If the line says for which agent the program waits, it
 // also raises a blocker, which resolves itself when that agent completes.
 func dependencyReport(l reportLine) ([]ownReport, error) {
-	awaited := l.On
-	if awaited == "" {
-		awaited = l.WaitingFor
-	}
+	awaited := cmp.Or(l.On, l.WaitingFor)
 	if awaited == "" {
 		return nil, errors.New("waiting_for and on are missing: the agent that the program waits for, or another dependency")
 	}
@@ -235,9 +233,7 @@ func dependencyHeartbeat(l reportLine, awaited string) ownReport {
 	case l.Blocked:
 		status, activity = pb.AgentStatus_AGENT_STATUS_BLOCKED, "blocked by "+awaited
 	}
-	if l.Reason != "" {
-		activity += ": " + l.Reason
-	}
+	activity += prompt.Either(l.Reason != "", ": "+l.Reason, "")
 	return ownReport{heartbeat: &pb.HeartbeatRequest{Status: status, Activity: command.Clipped(&activity, 512), TaskId: l.TaskID}}
 }
 
@@ -247,10 +243,7 @@ var failures = []string{"failure", "failed", "error"}
 // completeReport makes a line into the status, a checkpoint that keeps result and outputs, an event
 // and, if the line names a receiver, a message.
 func completeReport(l reportLine) ([]ownReport, error) {
-	summary := prompt.Clip(l.Summary, 400)
-	if summary == "" {
-		summary = prompt.Clip(strings.Join(l.Outputs, ", "), 400)
-	}
+	summary := cmp.Or(prompt.Clip(l.Summary, 400), prompt.Clip(strings.Join(l.Outputs, ", "), 400))
 	kept := struct {
 		Result  json.RawMessage `json:"result"`
 		Outputs []string        `json:"outputs"`

@@ -177,9 +177,7 @@ func (heldThings) state(waiting int32, uncollected bool, mode pb.LockMode) cell 
 }
 
 func owner(agent, holder string) cell {
-	if holder != "" {
-		agent += " (" + holder + ")"
-	}
+	agent += prompt.Either(holder != "", " ("+holder+")", "")
 	return text(agent)
 }
 

@@ -241,10 +241,7 @@ func (m *Model) rowLines() []string {
 	chosen := table.Clip(draw(false)[1+t.index], m.width-2)
 	lines[t.index] = chosen + strings.Repeat(" ", m.width-2-table.Width(chosen))
 	for i, r := range rows {
-		mark := " "
-		if t.marked[r.key] {
-			mark = "*"
-		}
+		mark := prompt.Either(t.marked[r.key], "*", " ")
 		if i == t.index {
 			lines[i] = m.theme().chosen(">" + mark + lines[i])
 		} else {

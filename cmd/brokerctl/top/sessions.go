@@ -99,9 +99,7 @@ func (m *Model) pickerLines() []string {
 	first := max(min(p.index-shown/2, len(p.sessions)-shown), 0)
 	for i, s := range p.sessions[first:min(first+shown, len(p.sessions))] {
 		name := prompt.OneLine(s.GetName())
-		if s.GetState() == pb.SessionState_SESSION_STATE_CLOSED {
-			name += " (closed)"
-		}
+		name += prompt.Either(s.GetState() == pb.SessionState_SESSION_STATE_CLOSED, " (closed)", "")
 		line := table.Clip(map[bool]string{true: "> ", false: "  "}[first+i == p.index]+name, width-4)
 		if first+i == p.index {
 			line = m.theme().chosen(line)

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // work shows the unfinished work: a task that waits is below the task that it waits for. The
@@ -166,10 +168,7 @@ func (l workList) taskRows(s snapshot) []row {
 			if p := t.GetProgress(); p > 0 {
 				progress = cell{fmt.Sprintf("%.0f %%", p*100), int64(p * 1000)}
 			}
-			who := t.GetHolder()
-			if who == "" {
-				who = toAgentOrRole(t.GetAssignee(), t.GetRole())
-			}
+			who := cmp.Or(t.GetHolder(), toAgentOrRole(t.GetAssignee(), t.GetRole()))
 			all = append(all, row{key: "task " + t.GetId(), item: t, under: rows(waiting[t.GetId()]), cells: []cell{
 				text(t.GetId()), text("task"), enum(t.GetState()), text(t.GetTitle()), text(who), s.ago(since),
 				s.ago(t.GetStaleAt()), progress,
@@ -182,10 +181,7 @@ func (l workList) taskRows(s snapshot) []row {
 
 // toAgentOrRole names the agent or role on the other side.
 func toAgentOrRole(agent, role string) string {
-	if agent == "" && role != "" {
-		return "role:" + role
-	}
-	return agent
+	return prompt.Either(agent == "" && role != "", "role:"+role, agent)
 }
 
 // fullWork reads all of a piece of work.

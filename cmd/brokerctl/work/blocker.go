@@ -179,10 +179,7 @@ func printBlocker(c *command.Caller, w io.Writer, b *pb.Blocker) {
 	t := c.NewTable(w, table.Column{Name: "STEP", State: true}, table.Column{Name: "AT"}, table.Column{Name: "BY"},
 		table.Column{Name: "NOTIFIED"}, table.Column{Name: "NOTE", Min: 16}, table.Column{Name: "MESSAGE", Rank: 1})
 	for _, e := range b.GetTimeline() {
-		message := ""
-		if e.GetMessage() != 0 {
-			message = strconv.FormatInt(e.GetMessage(), 10)
-		}
+		message := prompt.Either(e.GetMessage() != 0, strconv.FormatInt(e.GetMessage(), 10), "")
 		t.Row(prompt.Enum(e.GetStep()), c.When(e.GetAt()), e.GetAgent(), recipientName(e.GetRecipient()), e.GetNote(),
 			message)
 	}
@@ -275,10 +272,7 @@ func awaitedName(a *pb.AwaitedObject) string {
 }
 
 func recipientName(r *pb.BlockerRecipient) string {
-	if r.GetRole() != "" {
-		return "role:" + r.GetRole()
-	}
-	return r.GetAgent()
+	return prompt.Either(r.GetRole() != "", "role:"+r.GetRole(), r.GetAgent())
 }
 
 func recipientNames(list []*pb.BlockerRecipient) string {

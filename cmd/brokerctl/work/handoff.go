@@ -210,9 +210,7 @@ func handoffView(c *command.Given) output.View[*pb.Handoff] {
 			if h.GetItems() > 0 {
 				checked = fmt.Sprintf("%d of %d", h.GetChecked(), h.GetItems())
 			}
-			if settled != "" {
-				settled += " by " + h.GetSettledBy()
-			}
+			settled += prompt.Either(settled != "", " by "+h.GetSettledBy(), "")
 			return []string{
 				h.GetId(), prompt.Enum(h.GetState()), h.GetFrom(), handoffTo(h), h.GetTitle(), h.GetTaskId(), checked,
 				c.When(h.GetCreatedAt()), settled, prompt.Clip(h.GetNotes(), 100),

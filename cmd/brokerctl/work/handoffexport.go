@@ -118,10 +118,8 @@ func linksMarkdown(h *pb.Handoff) string {
 	var b strings.Builder
 	writeHeading(&b, "Context links", h)
 	for _, l := range h.GetContent().GetContextLinks() {
-		target := prompt.Enum(l.GetKind()) + " `" + l.GetTarget() + "`"
-		if l.GetKind() == pb.ContextLinkKind_CONTEXT_LINK_KIND_URL {
-			target = "<" + l.GetTarget() + ">"
-		}
+		target := prompt.Either(l.GetKind() == pb.ContextLinkKind_CONTEXT_LINK_KIND_URL,
+			"<"+l.GetTarget()+">", prompt.Enum(l.GetKind())+" `"+l.GetTarget()+"`")
 		fmt.Fprintf(&b, "- %s%s\n", target, prompt.Either(l.GetTitle() != "", ": "+l.GetTitle(), ""))
 	}
 	return b.String()

@@ -19,6 +19,7 @@ import (
 	"brokerd/cmd/brokerctl/bridge/mailfile"
 	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const (
@@ -210,10 +211,7 @@ func revisionOf(id string) string {
 // that it answers, if any.
 func renderFile(m *pb.Message, agent, answers string) ([]byte, error) {
 	labels, f, payload := mailfile.Kept(m)
-	to := agent
-	if m.GetTarget().GetEveryone() || m.GetTarget().GetAgent() == toAll {
-		to = toAll
-	}
+	to := prompt.Either(m.GetTarget().GetEveryone() || m.GetTarget().GetAgent() == toAll, toAll, agent)
 	metadata := mailfile.Fields{}
 	for name, value := range labels {
 		if name != engine.ViaLabel {

@@ -15,6 +15,7 @@ import (
 	"brokerd/cmd/brokerctl/bridge/engine"
 	"brokerd/cmd/brokerctl/bridge/mailfile"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // viaBroker is the value of "via" in registry.json for agents that have not joined through the folder.
@@ -188,10 +189,8 @@ func (f *format) describe(entry mailfile.Fields, a *pb.Agent) {
 	setNew(entry, "worktree_path", a.GetWorktree())
 	setNew(entry, "capabilities", a.GetCapabilities())
 	setNew(entry, "registered_at", a.GetRegisteredAt().AsTime().UTC().Format(fileTime))
-	word := strings.ToLower(strings.TrimPrefix(a.GetStatus().String(), "AGENT_STATUS_"))
-	if a.GetHealth() == pb.Health_HEALTH_FAILED {
-		word = "failed"
-	}
+	word := prompt.Either(a.GetHealth() == pb.Health_HEALTH_FAILED, "failed",
+		strings.ToLower(strings.TrimPrefix(a.GetStatus().String(), "AGENT_STATUS_")))
 	entry.Set("status", word)
 	if a.GetLastSeen() != nil {
 		entry.Set("last_seen", a.GetLastSeen().AsTime().UTC().Format(fileTime))

@@ -1,6 +1,7 @@
 package agentmessages
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,10 +158,7 @@ func statusOf(deliveries []*pb.Delivery) string {
 			lowest = s
 		}
 	}
-	if lowest == "" {
-		return statusAcknowledged
-	}
-	return lowest
+	return cmp.Or(lowest, statusAcknowledged)
 }
 
 // replied reports whether the agent has answered a message.

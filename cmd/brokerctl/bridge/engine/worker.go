@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,10 +146,7 @@ func (w *worker) do(action string, err error) bool {
 }
 
 func (w *worker) name() string {
-	if w.agent == "" {
-		return "the folder"
-	}
-	return w.agent
+	return cmp.Or(w.agent, "the folder")
 }
 
 // pause waits before the next attempt, and returns false if the worker shall end.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -23,10 +24,7 @@ const (
 
 // WriteHelp writes the help page of a command.
 func WriteHelp(w io.Writer, cmd *cobra.Command) {
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short + "."
-	}
+	text := cmp.Or(cmd.Long, cmd.Short+".")
 	fmt.Fprintf(w, "%s\n", reflow(text, helpWidth))
 	if cmd.Runnable() {
 		fmt.Fprintf(w, "\nUsage: %s\n", strings.ReplaceAll(UseLine(cmd), "\n", "\n  "))

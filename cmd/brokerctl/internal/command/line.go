@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -171,10 +172,7 @@ func (b *binding) words(call calls.Call, request protoreflect.Message) ([]string
 		}
 	}
 	for _, o := range b.flags {
-		field := o.Field
-		if field == "" {
-			field = o.Says
-		}
+		field := cmp.Or(o.Field, o.Says)
 		if _, found := left[field]; !found {
 			if o.Must {
 				return nil, false

@@ -147,9 +147,7 @@ func (c *Caller) forCommandLine(s *status.Status) string {
 	if hint == "" || strings.Contains(hint, "SOURCE") && c.SourceOfAgent() == "" {
 		return text
 	}
-	if !strings.HasSuffix(text, "?") {
-		text += ";"
-	}
+	text += prompt.Either(!strings.HasSuffix(text, "?"), ";", "")
 	return text + " " + strings.NewReplacer(words...).Replace(hint)
 }
 

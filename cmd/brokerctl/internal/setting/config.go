@@ -296,10 +296,7 @@ func UnknownKey(line int, key string, known []string) error {
 
 // QuoteWord quotes a text of a configFile, after a space, if it is a single word; otherwise it returns "".
 func QuoteWord(s string) string {
-	if !prompt.Word(s) {
-		return ""
-	}
-	return fmt.Sprintf(" %q", s)
+	return prompt.Either(prompt.Word(s), fmt.Sprintf(" %q", s), "")
 }
 
 // SourceOfAgent returns the flag, variable or file that names the agent; "" if none does.

@@ -40,9 +40,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 func (o Options) Again() string {
 	s := "brokerctl" + prompt.Either(o.noConfig, " --no-config", "") + prompt.Either(o.Operator, " --agent ''", "")
 	for _, f := range [][2]string{{"--addr", o.Addr}, {"--session", o.Session}, {"--agent", o.Agent}} {
-		if f[1] != "" {
-			s += " " + f[0] + " " + prompt.ShellWord(f[1])
-		}
+		s += prompt.Either(f[1] != "", " "+f[0]+" "+prompt.ShellWord(f[1]), "")
 	}
 	return s
 }
