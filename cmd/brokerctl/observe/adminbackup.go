@@ -58,29 +58,15 @@ it. The archive of removed messages is not part of it.`,
 	},
 }
 
-// writeBackup writes a backup into a temporary file beside the named one, and renames it when it is
-// complete.
-func writeBackup(c *command.Caller, cmd *cobra.Command, broker *client.Client, to string) (made *pb.Backup, err error) {
-	file, err := os.CreateTemp(filepath.Dir(c.Env.Path(to)), "."+filepath.Base(to)+".*.partial")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, problem.Usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
-	}
-	if err != nil {
-		return nil, problem.Usagef("%v", err)
-	}
-	defer func() {
-		if err != nil {
-			_ = file.Close() // it is removed
-			_ = os.Remove(file.Name())
+// writeBackup writes a backup into a file, which appears when it is complete.
+func writeBackup(c *command.Caller, cmd *cobra.Command, broker *client.Client, to string) (*pb.Backup, error) {
+	made, err := transfer.WriteFile(c, to, func(file *os.File) (made *pb.Backup, err error) {
+		if made, err = receiveBackup(c, cmd, broker, file); err == nil {
+			err = file.Sync()
 		}
-	}()
-	if made, err = receiveBackup(c, cmd, broker, file); err != nil {
-		return nil, err
-	}
-	if err = errors.Join(file.Sync(), file.Close()); err != nil {
-		return nil, err
-	}
-	if err = os.Rename(file.Name(), c.Env.Path(to)); err != nil {
+		return made, err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return made, syncFolder(filepath.Dir(c.Env.Path(to)))

@@ -82,31 +82,38 @@ func DownloadArtifact(
 	return v, err
 }
 
-// DownloadFile downloads into a temporary file beside the named one, and renames it when it is
-// complete.
+// DownloadFile downloads into a file, which appears when it is complete.
 func DownloadFile(
 	c *command.Caller, cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, to string,
-) (v *pb.ArtifactVersion, err error) {
+) (*pb.ArtifactVersion, error) {
+	return WriteFile(c, to, func(file *os.File) (v *pb.ArtifactVersion, err error) {
+		if v, err = DownloadArtifact(c, cmd, broker, request, file); err == nil {
+			err = file.Chmod(0o644) // CreateTemp permits its user alone
+		}
+		return v, err
+	})
+}
+
+// WriteFile writes into a temporary file beside the named one, and renames it when it is complete.
+func WriteFile[T any](c *command.Caller, to string, write func(*os.File) (T, error)) (written T, err error) {
 	file, err := os.CreateTemp(filepath.Dir(c.Env.Path(to)), "."+filepath.Base(to)+".*.partial")
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, problem.Usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
+		return written, problem.Usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
 	}
 	if err != nil {
-		return nil, problem.Usagef("%v", err)
+		return written, problem.Usagef("%v", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = file.Close() // it is removed
-			_ = os.Remove(file.Name())
-		}
-	}()
-	if v, err = DownloadArtifact(c, cmd, broker, request, file); err != nil {
-		return v, err
+	if written, err = write(file); err == nil {
+		err = file.Close()
 	}
-	if err = errors.Join(file.Chmod(0o644), file.Close()); err != nil { // CreateTemp permits its user alone
-		return v, err
+	if err == nil {
+		err = os.Rename(file.Name(), c.Env.Path(to))
 	}
-	return v, os.Rename(file.Name(), c.Env.Path(to))
+	if err != nil {
+		_ = file.Close() // it is removed
+		_ = os.Remove(file.Name())
+	}
+	return written, err
 }
 
 // A Progress reports how far a transfer is, on standard error.
