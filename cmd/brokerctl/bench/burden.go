@@ -19,33 +19,25 @@ const (
 
 // burden creates the load that the broker carries beside the workloads.
 func (b *bench) burden(ctx context.Context) error {
-	if b.o.Finished > 0 {
-		if err := b.finish(ctx); err != nil {
-			return fmt.Errorf("finished messages: %w", err)
+	for _, part := range []struct {
+		size         int
+		name, report string // the report has the size
+		create       func(context.Context) error
+	}{
+		{b.o.Finished, "finished messages", "", b.finish}, // it reports as it goes
+		{b.o.Preload, "preload", fmt.Sprintf("preload: %%d messages in %d mailboxes", preloadMailboxes), b.preload},
+		{b.o.Idle, "idle agents", "idle: %d agents", b.idle},
+		{b.o.Subscribers, "event subscribers", "subscribers: %d that do not read", b.subscribers},
+		{b.o.Watchers, "dashboards", "watchers: %d dashboards", b.dashboards},
+	} {
+		if part.size <= 0 {
+			continue
 		}
-	}
-	if b.o.Preload > 0 {
-		b.progress("preload: %d messages in %d mailboxes", b.o.Preload, preloadMailboxes)
-		if err := b.preload(ctx); err != nil {
-			return fmt.Errorf("preload: %w", err)
+		if part.report != "" {
+			b.progress(part.report, part.size)
 		}
-	}
-	if b.o.Idle > 0 {
-		b.progress("idle: %d agents", b.o.Idle)
-		if err := b.idle(ctx); err != nil {
-			return fmt.Errorf("idle agents: %w", err)
-		}
-	}
-	if b.o.Subscribers > 0 {
-		b.progress("subscribers: %d that do not read", b.o.Subscribers)
-		if err := b.subscribers(ctx); err != nil {
-			return fmt.Errorf("event subscribers: %w", err)
-		}
-	}
-	if b.o.Watchers > 0 {
-		b.progress("watchers: %d dashboards", b.o.Watchers)
-		if err := b.dashboards(ctx); err != nil {
-			return fmt.Errorf("dashboards: %w", err)
+		if err := part.create(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	return nil
