@@ -20,6 +20,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/table"
 	"brokerd/cmd/internal/childdaemon"
+	"brokerd/internal/prompt"
 )
 
 const benchLong = `Start a broker in a temporary folder, and measure it. Where --addr, BROKERD_ADDR,
@@ -262,16 +263,9 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 		table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
 		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5}, table.Column{Name: "BACKLOG", Rank: 6})
 	for _, r := range lines {
-		share, memory, backlog := "-", "-", "-"
-		if r.MostShare > 0 {
-			share = fmt.Sprintf("%.0f–%.0f %%", r.LeastShare*100, r.MostShare*100)
-		}
-		if r.Memory > 0 {
-			memory = output.Size(r.Memory)
-		}
-		if r.Backlog > 0 {
-			backlog = fmt.Sprint(r.Backlog)
-		}
+		share := prompt.Either(r.MostShare > 0, fmt.Sprintf("%.0f–%.0f %%", r.LeastShare*100, r.MostShare*100), "-")
+		memory := prompt.Either(r.Memory > 0, output.Size(r.Memory), "-")
+		backlog := prompt.Either(r.Backlog > 0, fmt.Sprint(r.Backlog), "-")
 		t.Row(r.Workload, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), measured(r.P50, time.Millisecond, "ms"),
 			measured(r.P95, time.Millisecond, "ms"), measured(r.P99, time.Millisecond, "ms"), share,
 			measured(r.CPU, time.Microsecond, "µs"), memory, backlog)
@@ -281,10 +275,7 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 
 // measured is a time in a unit; "-" if it was not measured.
 func measured(d, unit time.Duration, name string) string {
-	if d == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f %s", float64(d)/float64(unit), name)
+	return prompt.Either(d == 0, "-", fmt.Sprintf("%.2f %s", float64(d)/float64(unit), name))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -17,8 +17,7 @@ func kinds() []engine.Kind { return []engine.Kind{jsonl.Kind(), maildir.Kind(), 
 
 // Formats returns the names of the formats.
 func Formats() []string {
-	names := each.Of(kinds(), func(k engine.Kind) string { return k.Name })
-	return names
+	return each.Of(kinds(), func(k engine.Kind) string { return k.Name })
 }
 
 // Run synchronises a folder of a format, as engine.Run does.

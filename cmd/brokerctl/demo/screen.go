@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"brokerd/internal/prompt"
 )
 
 // Style is how the demonstration appears. The zero value is plain text, one line per step.
@@ -170,10 +172,7 @@ func (s *screen) line(text string) {
 }
 
 func (s *screen) paint(colour, text string) string {
-	if !s.style.Colour || colour == plain {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return prompt.Either(!s.style.Colour || colour == plain, text, "\x1b["+colour+"m"+text+"\x1b[0m")
 }
 
 // clip shortens a text to n runes.

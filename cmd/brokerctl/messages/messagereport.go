@@ -121,13 +121,8 @@ func (r MessageReport) print(c *command.Caller, w io.Writer) {
 			s := entry.Mailbox
 			s += prompt.Either(entry.State != "pending" && entry.State != "acked" && entry.State != "claimed", " "+entry.State, "")
 			s += prompt.Either(entry.By != "" && entry.By != entry.Mailbox, " by "+entry.By, "")
-			if entry.way != 0 && entry.State == "pending" {
-				s += " by " + byWay(entry.way)
-			}
-			if entry.since != nil {
-				s += " (" + c.When(entry.since) + ")"
-			}
-			who = append(who, s)
+			s += prompt.Either(entry.way != 0 && entry.State == "pending", " by "+byWay(entry.way), "")
+			who = append(who, s+prompt.Either(entry.since != nil, " ("+c.When(entry.since)+")", ""))
 		}
 		if len(who) > 0 {
 			prompt.Say(w, "%s: %s", label, prompt.OneLine(prompt.Names(who, len(who))))

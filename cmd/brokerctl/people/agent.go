@@ -278,8 +278,7 @@ directives and the notices.`,
 			prompt.Say(w, "directives: %s; see %s", prompt.Names(d, len(d)), g.Command("next"))
 		}
 		prompt.Losses(w, a)
-		notices := each.Of(a.GetNotices(), (*pb.Notice).GetSubject)
-		prompt.Notices(w, notices)
+		prompt.Notices(w, each.Of(a.GetNotices(), (*pb.Notice).GetSubject))
 	},
 }
 

@@ -197,12 +197,8 @@ func credentialView(g *command.Given) output.View[*pb.Credential] {
 
 // credentialHolder names the client that a credential is for.
 func credentialHolder(x *pb.Credential) string {
-	text := prompt.Enum(x.GetAccess())
-	text += prompt.Either(x.GetAgent() != "", " "+prompt.Clean(x.GetAgent()), "")
-	if x.GetSession() != "" {
-		text += " in " + prompt.Clean(x.GetSession())
-	}
-	return text
+	return prompt.Enum(x.GetAccess()) + prompt.Either(x.GetAgent() != "", " "+prompt.Clean(x.GetAgent()), "") +
+		prompt.Either(x.GetSession() != "", " in "+prompt.Clean(x.GetSession()), "")
 }
 
 var credentialRevoke = command.Spec[*pb.RevokeCredentialRequest, *pb.RevokeCredentialResponse]{

@@ -60,8 +60,7 @@ cannot be read or written; setup changes nothing.`,
   brokerctl setup codex --check`,
 	},
 	Args: []command.Arg{{After: func([]string) command.Kind {
-		names := each.Of(Vendors(Options{}), func(v Vendor) string { return v.Name })
-		return command.Kind{Fixed: names}
+		return command.Kind{Fixed: each.Of(Vendors(Options{}), func(v Vendor) string { return v.Name })}
 	}}},
 	Options: []command.Option{
 		{Name: "dry-run", Type: "bool", Usage: "show the changes, write nothing"},

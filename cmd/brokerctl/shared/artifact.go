@@ -69,9 +69,8 @@ func artifactFacts(c *command.Caller, v *pb.ArtifactVersion) string {
 	if v.GetTaskId() != "" {
 		facts = append(facts, "task "+prompt.Clean(v.GetTaskId()))
 	}
-	text := strings.Join(facts, ", ")
-	text += prompt.Either(v.GetDescription() != "", ": "+prompt.OneLine(v.GetDescription()), "")
-	return text
+	return strings.Join(facts, ", ") +
+		prompt.Either(v.GetDescription() != "", ": "+prompt.OneLine(v.GetDescription()), "")
 }
 
 // oneArtifact is the argument that names an artifact, or a version of it.

@@ -194,10 +194,7 @@ func allThatMatch(mailbox field, verb, did, what string, do deadCall) action {
 				return "", nil, err
 			}
 			v[countedAt] = answer.GetToTime().AsTime().Format(time.RFC3339Nano)
-			number := prompt.Count(int64(n), "dead letter")
-			if answer.GetAtLeast() {
-				number = "at least " + number
-			}
+			number := prompt.Either(answer.GetAtLeast(), "at least ", "") + prompt.Count(int64(n), "dead letter")
 			return fmt.Sprintf("This would %s %s.", verb, number), v, nil
 		},
 		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {

@@ -81,10 +81,8 @@ func voteActions(v *pb.Vote) []action {
 
 func decisionActions(d *pb.Decision) []action {
 	id := d.GetId()
-	by := d.GetAgent() // an operator decides after an escalation only
-	if d.GetState() == pb.DecisionState_DECISION_STATE_ESCALATED {
-		by = ""
-	}
+	// An operator decides after an escalation only.
+	by := prompt.Either(d.GetState() == pb.DecisionState_DECISION_STATE_ESCALATED, "", d.GetAgent())
 	var actions []action
 	if d.GetState() != pb.DecisionState_DECISION_STATE_REVISING {
 		actions = append(actions, action{

@@ -391,8 +391,7 @@ func (c *Caller) declare(p Page, request proto.Message, args []Arg, options []Op
 
 // names are the names of the arguments in errors.
 func (b *binding) names() []string {
-	names := each.Of(b.args, func(a Arg) string { return a.Name })
-	return names
+	return each.Of(b.args, func(a Arg) string { return a.Name })
 }
 
 func (a Arg) kind(before []string) Kind {
