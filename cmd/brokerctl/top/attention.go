@@ -65,6 +65,20 @@ func one[T proto.Message](rows []row, actions func(T) []action) []action {
 	return nil
 }
 
+// makes is an effect that makes the call of a request, and says what that did. Each field of the form that the request
+// has too fills it.
+func makes(request proto.Message, did string) effect {
+	return func(ctx context.Context, broker *client.Client, v values) (string, error) {
+		filled := proto.Clone(request)
+		for name, text := range v {
+			if f := filled.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(name)); f != nil && text != "" {
+				filled.ProtoReflect().Set(f, protoreflect.ValueOfString(text))
+			}
+		}
+		return did, invoke(ctx, broker, calls.Do(filled))
+	}
+}
+
 // invoke makes a call that the broker proposes.
 func invoke(ctx context.Context, broker *client.Client, call calls.Call) error {
 	if call.Agent != "" {

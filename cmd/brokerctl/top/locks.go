@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
@@ -127,19 +129,11 @@ var locksAndTurns = view{
 			}
 		case *pb.LockTicket:
 			return []action{endWait(item.GetAgent(), strings.Join(item.GetPaths(), " "),
-				func(ctx context.Context, broker *client.Client, reason string) error {
-					_, err := broker.Locks().ForceReleaseLocks(ctx,
-						&pb.ForceReleaseLocksRequest{Revisions: []int64{item.GetTicket()}, Reason: reason})
-					return err
-				})}
+				&pb.ForceReleaseLocksRequest{Revisions: []int64{item.GetTicket()}})}
 		case *pb.GetTokenResponse:
 			token, ticket := item.GetToken(), item.GetTickets()[0]
 			return []action{endWait(ticket.GetAgent(), "the token "+token.GetType()+"/"+token.GetScope(),
-				func(ctx context.Context, broker *client.Client, reason string) error {
-					_, err := broker.Tokens().RevokeToken(ctx, &pb.RevokeTokenRequest{Type: token.GetType(),
-						Scope: token.GetScope(), Ticket: ticket.GetTicket(), Reason: reason})
-					return err
-				})}
+				&pb.RevokeTokenRequest{Type: token.GetType(), Scope: token.GetScope(), Ticket: ticket.GetTicket()})}
 		case *pb.Token:
 			return []action{{
 				label: "revoke", effect: "Revoke the " + what, fields: []field{{name: "reason", required: true}},
@@ -190,15 +184,10 @@ func ticketRow(s snapshot, t *pb.LockTicket) row {
 }
 
 // endWait ends the wait of an agent for a lock or a token.
-func endWait(
-	agent, what string, end func(ctx context.Context, broker *client.Client, reason string) error,
-) action {
+func endWait(agent, what string, request proto.Message) action {
 	return action{
 		label: "end the wait", effect: "End the wait of " + agent + " for " + what,
-		fields: []field{{name: "reason", required: true}},
-		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-			return agent + " no longer waits", end(ctx, broker, v["reason"])
-		},
+		fields: []field{{name: "reason", required: true}}, run: makes(request, agent+" no longer waits"),
 	}
 }
 

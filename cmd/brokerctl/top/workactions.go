@@ -19,20 +19,14 @@ func taskActions(t *pb.Task) []action {
 	if t.GetState() == pb.TaskState_TASK_STATE_FAILED {
 		return []action{{
 			label: "retry", effect: "Make the task " + id + " ready again, with all its attempts",
-			run: func(ctx context.Context, broker *client.Client, _ values) (string, error) {
-				_, err := broker.Tasks().RetryTask(ctx, &pb.RetryTaskRequest{Id: id})
-				return id + " is ready again", err
-			},
+			run: makes(&pb.RetryTaskRequest{Id: id}, id+" is ready again"),
 		}}
 	}
 	if t.GetHolder() != "" {
 		actions = append(actions, action{
 			label: "release", effect: "Take the task " + id + " from " + t.GetHolder() + " and make it ready again",
 			fields: []field{{name: "reason"}},
-			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-				_, err := broker.Tasks().ReleaseTask(ctx, &pb.ReleaseTaskRequest{Id: id, Reason: v["reason"]})
-				return id + " is released", err
-			},
+			run:    makes(&pb.ReleaseTaskRequest{Id: id}, id+" is released"),
 		})
 	}
 	return append(actions, action{
@@ -113,11 +107,7 @@ func decisionActions(d *pb.Decision) []action {
 	return append(actions, action{
 		label: "cancel", effect: "Cancel " + id + " (" + d.GetTitle() + ") without a verdict",
 		fields: []field{{name: "reason"}},
-		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-			_, err := broker.Decisions().CancelDecision(ctx,
-				&pb.CancelDecisionRequest{Id: id, Reason: v["reason"]})
-			return id + " is cancelled", err
-		},
+		run:    makes(&pb.CancelDecisionRequest{Id: id}, id+" is cancelled"),
 	})
 }
 
@@ -149,20 +139,12 @@ func blockerActions(b *pb.Blocker) []action {
 		{
 			label: "resolve", effect: "Resolve the blocker " + id + " of " + b.GetAgent(),
 			fields: []field{{name: "resolution", required: true}},
-			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-				_, err := broker.Blockers().ResolveBlocker(ctx,
-					&pb.ResolveBlockerRequest{Id: id, Resolution: v["resolution"]})
-				return id + " is resolved", err
-			},
+			run:    makes(&pb.ResolveBlockerRequest{Id: id}, id+" is resolved"),
 		},
 		{
 			label: "acknowledge", effect: "Say that the blocker " + id +
 				" is being worked on, which ends its escalation", fields: []field{{name: "note"}},
-			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-				_, err := broker.Blockers().AcknowledgeBlocker(ctx,
-					&pb.AcknowledgeBlockerRequest{Id: id, Note: v["note"]})
-				return id + " is acknowledged", err
-			},
+			run: makes(&pb.AcknowledgeBlockerRequest{Id: id}, id+" is acknowledged"),
 		},
 	}
 }
