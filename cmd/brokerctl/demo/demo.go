@@ -148,8 +148,7 @@ func closing(ctx context.Context, address string, s *screen) error {
 		if err != nil {
 			return err
 		}
-		text := m.GetSubject()
-		text += prompt.Either(m.GetBody() != "", ": "+m.GetBody(), "")
+		text := m.GetSubject() + prompt.Either(m.GetBody() != "", ": "+m.GetBody(), "")
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", m.GetRevision(), m.GetSender(), states(one.GetDeliveries()), text)
 	}
 	if err := w.Flush(); err != nil {

@@ -230,11 +230,8 @@ func (m *team) claim(ctx context.Context, name string) (claim, error) {
 	if err := m.decode(ctx, name, &c, "claim", "--wait", "30s"); err != nil {
 		return c, err
 	}
-	text := c.Message.Subject
-	text += prompt.Either(c.Message.Body != "", ": "+c.Message.Body, "")
-	if c.Attempt > 1 {
-		text += fmt.Sprintf(" (attempt %d)", c.Attempt)
-	}
+	text := c.Message.Subject + prompt.Either(c.Message.Body != "", ": "+c.Message.Body, "") +
+		prompt.Either(c.Attempt > 1, fmt.Sprintf(" (attempt %d)", c.Attempt), "")
 	m.s.result(name, green, fmt.Sprintf("%s from %s: %s", c.ClaimID, c.Message.Sender, text))
 	return c, nil
 }

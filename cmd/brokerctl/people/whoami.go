@@ -61,9 +61,7 @@ what the agent holds.`,
 				text = strings.Join(lines, "\n")
 			}
 			fence := broker.Identity().Fence
-			if fence > 0 {
-				text += fmt.Sprintf("\nits calls depend on fence %d (from BROKERD_FENCE)", fence)
-			}
+			text += prompt.Either(fence > 0, fmt.Sprintf("\nits calls depend on fence %d (from BROKERD_FENCE)", fence), "")
 			var held bytes.Buffer
 			if err := output.WriteJSON(&held, answer.GetHoldings()); err != nil {
 				return err

@@ -124,12 +124,8 @@ const hookMark = "brokerctl hook"
 
 // hook returns the command of a hook. One that listens does so for 10 minutes.
 func (o Options) hook(vendor string, listen bool) string {
-	command := hookMark + " " + vendor
-	command += prompt.Either(o.Agent != "", " "+agentOption+" "+o.Agent, "")
-	if listen {
-		command += " --listen 10m"
-	}
-	return command
+	return hookMark + " " + vendor + prompt.Either(o.Agent != "", " "+agentOption+" "+o.Agent, "") +
+		prompt.Either(listen, " --listen 10m", "")
 }
 
 // Timeouts of hooks in seconds. The one that listens needs more, and Codex permits no more at the end of a session.

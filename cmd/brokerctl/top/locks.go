@@ -171,8 +171,7 @@ func (heldThings) state(waiting int32, uncollected bool, mode pb.LockMode) cell 
 }
 
 func owner(agent, holder string) cell {
-	agent += prompt.Either(holder != "", " ("+holder+")", "")
-	return text(agent)
+	return text(agent + prompt.Either(holder != "", " ("+holder+")", ""))
 }
 
 func ticketRow(s snapshot, t *pb.LockTicket) row {

@@ -65,11 +65,8 @@ var queues = view{
 			return nil, err
 		}
 		if len(waiting.GetItems()) > 0 {
-			title := "its unfinished messages, the oldest first"
-			if waiting.GetNextPageToken() != "" {
-				title = fmt.Sprintf("its %d oldest unfinished messages, the oldest first", len(waiting.GetItems()))
-			}
-			sections = append(sections, section{title: title})
+			most := prompt.Either(waiting.GetNextPageToken() != "", fmt.Sprintf("%d oldest ", len(waiting.GetItems())), "")
+			sections = append(sections, section{title: "its " + most + "unfinished messages, the oldest first"})
 		}
 		for _, item := range waiting.GetItems() {
 			sections = append(sections, messageSection(item.GetMessage(), enum(item.GetDelivery().GetState()).text))

@@ -206,10 +206,8 @@ func handoffView(c *command.Given) output.View[*pb.Handoff] {
 			{Name: "TITLE", Min: 16}, {Name: "TASK", Rank: 4}, {Name: "CHECKED", Rank: 3}, {Name: "CREATED"}, {Name: "SETTLED", Rank: 2}, {Name: "NOTES", Rank: 1, Min: 16},
 		},
 		Row: func(h *pb.Handoff) []string {
-			checked, settled := "", c.When(h.GetSettledAt())
-			if h.GetItems() > 0 {
-				checked = fmt.Sprintf("%d of %d", h.GetChecked(), h.GetItems())
-			}
+			checked := prompt.Either(h.GetItems() > 0, fmt.Sprintf("%d of %d", h.GetChecked(), h.GetItems()), "")
+			settled := c.When(h.GetSettledAt())
 			settled += prompt.Either(settled != "", " by "+h.GetSettledBy(), "")
 			return []string{
 				h.GetId(), prompt.Enum(h.GetState()), h.GetFrom(), handoffTo(h), h.GetTitle(), h.GetTaskId(), checked,
