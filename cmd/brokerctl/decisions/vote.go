@@ -101,7 +101,7 @@ var voteClose = command.Spec[*pb.CloseVoteRequest, *pb.CloseVoteResponse]{
 		Use:     "close ID",
 		Short:   "Close a vote with the ballots cast so far",
 		Long:    "Close a vote with the ballots cast so far. Only its opener and operators may do so.",
-		Example: `  brokerctl --agent lead vote close v-4711 --reason "all agree"`,
+		Example: "  brokerctl --agent lead vote close v-4711",
 	},
 	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: openVote}},
 	Options: []command.Option{{Field: "reason", Usage: "why, for the electors"}, command.RequestID},

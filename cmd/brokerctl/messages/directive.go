@@ -30,7 +30,7 @@ func newDirectiveCommand(c *command.Caller, kind, short string) *cobra.Command {
 			Long: short + `. RECEIVER is an agent, role:NAME, channel:NAME, a pattern or everyone
 (brokerctl help receivers), and always means every agent that matches.
 
-Operators may send directives, and agents of the session's director roles.`,
+For operators, and for agents of the session's director roles.`,
 			Example: "  brokerctl agent " + kind + " builder-1\n" +
 				"  brokerctl --agent lead agent " + kind + ` role:builder "until the build is green"`,
 		},
