@@ -72,11 +72,11 @@ var handoffReject = command.Spec[*pb.RejectHandoffRequest, *pb.RejectHandoffResp
 var handoffCancel = command.Spec[*pb.CancelHandoffRequest, *pb.CancelHandoffResponse]{
 	Page: command.Page{
 		Use:     "cancel ID",
-		Short:   "Withdraw a pending handoff (sender, directors, operators)",
+		Short:   "Withdraw a pending handoff",
 		Example: "  brokerctl --agent architect-1 handoff cancel h-4711",
 	},
 	Args:    []command.Arg{{Field: "id", Name: "the id", Kind: pendingHandoff}},
-	Options: []command.Option{{Field: "notes", Name: "reason", Usage: "why, for the recipient"}, command.RequestID},
+	Options: []command.Option{{Field: "notes", Name: "reason", Usage: "why"}, command.RequestID},
 	Old:     "reason",
 	Shown:   "handoff",
 	Text: func(_ *command.Given, w io.Writer, _ *pb.CancelHandoffRequest, a *pb.CancelHandoffResponse) {
