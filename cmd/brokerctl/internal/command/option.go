@@ -235,7 +235,10 @@ func (c *Caller) Describe(cmd *cobra.Command, f *pflag.Flag, kind Kind) {
 	if kind.Name != "" {
 		f.Annotations = map[string][]string{valueName: {kind.Name}}
 	}
-	Must(cmd.RegisterFlagCompletionFunc(f.Name, c.completeKind(func([]string) Kind { return kind })))
+	// cobra keeps each function for as long as the program runs, and with it the tree of this run.
+	if len(c.Args) > 0 && strings.HasPrefix(c.Args[0], cobra.ShellCompRequestCmd) {
+		Must(cmd.RegisterFlagCompletionFunc(f.Name, c.completeKind(func([]string) Kind { return kind })))
+	}
 }
 
 // set sets the field of an option if it was given, or has a default.
