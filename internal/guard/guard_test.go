@@ -39,7 +39,7 @@ var unguarded = []string{
 	"guard/",        // recovers
 	"store/",        // the writer and the checkpointer: a function of the writer recovers by itself
 	"rpc/server.go", // the stop of the server
-	"apptest/", "crashtest/", "processtest/", "testkit/",
+	"apptest/", "crashtest/", "postgrestest/", "processtest/", "testkit/",
 }
 
 // A panic in a goroutine that nothing recovers ends the daemon, so only the packages above have go

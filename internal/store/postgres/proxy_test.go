@@ -150,12 +150,12 @@ type pooler struct {
 
 func newPooler(t *testing.T, address string) *pooler {
 	p := &pooler{}
-	p.url = listen(t, address, p.serve)
-	t.Cleanup(func() {
+	t.Cleanup(func() { // after the clients have ended, for which listen waits
 		for _, c := range p.idle {
 			_ = c.Close()
 		}
 	})
+	p.url = listen(t, address, p.serve)
 	return p
 }
 
