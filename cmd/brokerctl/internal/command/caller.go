@@ -38,7 +38,8 @@ type Caller struct {
 
 // New returns a run of brokerctl with a command line.
 func New(env setting.Environment, args ...string) *Caller {
-	return &Caller{Output: output.Output{Resolver: setting.Resolver{Env: env}}, Args: args, Hurry: make(chan struct{}), forms: forms{}}
+	out := output.Output{Resolver: setting.Resolver{Env: env}}
+	return &Caller{Output: out, Args: args, Hurry: make(chan struct{}), forms: forms{}}
 }
 
 // MarkRuns notes, for every command below, that its own code was reached.

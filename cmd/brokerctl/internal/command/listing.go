@@ -32,7 +32,7 @@ type Listing[Q, A, I proto.Message] struct {
 func (l Listing[Q, A, I]) Command(c *Caller) *cobra.Command {
 	return Procedure[Q]{
 		Page: l.Page, Args: l.Args, Options: append(slices.Clip(l.Options), Limit), Apart: l.Apart,
-		FlagsOf: l.FlagsOf, Says: true, Run: l.run,
+		FlagsOf: l.FlagsOf, Says: true, Run: l.run, check: l.Call.check,
 	}.Command(c)
 }
 

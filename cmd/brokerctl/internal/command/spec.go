@@ -40,26 +40,29 @@ type Arg struct {
 // A Call makes one call of the API, or what a command does in its place, such as reading all pages into one answer.
 type Call[Q, A proto.Message] func(g *Given, broker *client.Client, request Q) (A, error)
 
-// Plain makes the call of the method that takes the request. No two take the same, and a method is in the file of its
-// request.
+// Plain makes the call of the method that takes the request.
 func Plain[Q, A proto.Message](g *Given, broker *client.Client, q Q) (a A, err error) {
-	asked, answer := q.ProtoReflect().Descriptor(), newMessage[A]()
+	answer := newMessage[A]()
+	if err := broker.Conn().Invoke(g.Cmd.Context(), pathOf[Q, A](), q, answer); err != nil {
+		return a, err
+	}
+	return answer, nil
+}
+
+// pathOf returns the full name of the method with a request and an answer. No two take the same request, and a method
+// is in the file of its request. A pair that no method has is a defect of the command.
+func pathOf[Q, A proto.Message]() string {
+	asked, answer := newMessage[Q]().ProtoReflect().Descriptor(), newMessage[A]().ProtoReflect().Descriptor()
 	services := asked.ParentFile().Services()
 	for i := range services.Len() {
 		methods := services.Get(i).Methods()
 		for j := range methods.Len() {
-			m := methods.Get(j)
-			if m.Input() != asked || m.Output() != answer.ProtoReflect().Descriptor() {
-				continue
+			if m := methods.Get(j); m.Input() == asked && m.Output() == answer {
+				return fmt.Sprintf("/%s/%s", services.Get(i).FullName(), m.Name())
 			}
-			path := fmt.Sprintf("/%s/%s", services.Get(i).FullName(), m.Name())
-			if err := broker.Conn().Invoke(g.Cmd.Context(), path, q, answer); err != nil {
-				return a, err
-			}
-			return answer, nil
 		}
 	}
-	panic(fmt.Sprintf("no method takes %s and answers %T", asked.FullName(), answer))
+	panic(fmt.Sprintf("build command tree: no method takes %s and answers %s", asked.FullName(), answer.FullName()))
 }
 
 // Awaiting is a plain call that itself waits as long as --wait says; what names the thing that it waits for.
@@ -67,6 +70,13 @@ func Awaiting[Q, A proto.Message](what string) Call[Q, A] {
 	return func(g *Given, broker *client.Client, q Q) (A, error) {
 		defer g.Progress(g.Duration("wait"), what)()
 		return Plain[Q, A](g, broker, q)
+	}
+}
+
+// check panics if the command makes a call that no method has.
+func (call Call[Q, A]) check() {
+	if call == nil {
+		_ = pathOf[Q, A]()
 	}
 }
 
@@ -119,7 +129,7 @@ func (s Spec[Q, A]) Command(c *Caller) *cobra.Command {
 	}
 	return Procedure[Q]{
 		Page: s.Page, Args: s.Args, Options: options, Apart: s.Apart, OneOf: s.OneOf, FlagsOf: s.FlagsOf,
-		Sets: s.Sets, Says: !s.Narrow, Old: s.Old, Run: s.run,
+		Sets: s.Sets, Says: !s.Narrow, Old: s.Old, Run: s.run, check: s.Call.check,
 	}.Command(c)
 }
 
@@ -209,6 +219,8 @@ type Procedure[Q proto.Message] struct {
 	Old  string            // the option that earlier versions took as an argument behind the others; still read
 
 	Run func(g *Given, q Q) error
+
+	check func() // nil, or panics if the declaration is wrong
 }
 
 // None is the request of a procedure whose options set no fields.
@@ -229,6 +241,9 @@ func (p Procedure[Q]) Command(c *Caller) *cobra.Command {
 		cmd.Annotations[FlagsOf] = p.FlagsOf
 	}
 	c.BindLater(cmd, func() {
+		if p.check != nil {
+			p.check()
+		}
 		bound.options(c, cmd)
 		for _, names := range p.Apart {
 			cmd.MarkFlagsMutuallyExclusive(names...)
