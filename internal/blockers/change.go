@@ -349,7 +349,8 @@ func (s *Service) notify(t *work.Tx, b *pb.Blocker, to *pb.BlockerRecipient) (in
 	}
 	l := work.Letter{
 		From: t.Actor, Role: to.GetRole(), Type: "blocker_notification", Subject: subject + headline(b),
-		Body: b.Reason + "\n\nThis is blocker " + b.Id + ": acknowledge it if you work on it, and resolve it when the obstacle is removed.",
+		Body: b.Reason + "\n\nThis is blocker " + b.Id +
+			": acknowledge it if you work on it, and resolve it when the obstacle is removed.",
 		// The priorities of the severities are 3, 5, 7 and 9.
 		Payload: payload, Task: b.TaskId, Priority: 1 + 2*int(b.Severity), About: s.Key(b),
 	}

@@ -51,7 +51,8 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 			item.Relation, item.Other = work.Opened, waitsFor(b)
 			item.Calls = []calls.Call{calls.Do(&pb.GetBlockerRequest{Id: b.Id, Wait: finding.Patience()}), resolve}
 		case b.State == open && asks(b, a):
-			item.Relation, item.Calls = work.Owes, []calls.Call{calls.Do(&pb.AcknowledgeBlockerRequest{Id: b.Id}), resolve}
+			item.Relation = work.Owes
+			item.Calls = []calls.Call{calls.Do(&pb.AcknowledgeBlockerRequest{Id: b.Id}), resolve}
 		default:
 			continue
 		}

@@ -1,6 +1,6 @@
-// Package calls has the calls of the API that the broker and its programs propose: in findings, with pieces of work, and
-// as the next step in a text. A call is a request. Each surface writes it as its reader makes it: brokerctl as a command
-// line, the MCP server as a call of a tool, the dashboard as a button.
+// Package calls has the calls of the API that the broker and its programs propose: in findings, with pieces of work,
+// and as the next step in a text. A call is a request. Each surface writes it as its reader makes it: brokerctl as a
+// command line, the MCP server as a call of a tool, the dashboard as a button.
 package calls
 
 import (

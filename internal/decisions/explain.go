@@ -40,7 +40,8 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 			item.Calls = []calls.Call{resubmitting(d), get(d), cancelling(d)}
 		case d.Opener == a.Name:
 			item.Relation, item.Other = work.Opened, decider(d)
-			item.Calls = []calls.Call{calls.Do(&pb.GetDecisionRequest{Id: d.Id, Wait: finding.Patience()}), cancelling(d)}
+			wait := calls.Do(&pb.GetDecisionRequest{Id: d.Id, Wait: finding.Patience()})
+			item.Calls = []calls.Call{wait, cancelling(d)}
 		default:
 			continue
 		}

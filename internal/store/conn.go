@@ -19,7 +19,7 @@ const maxPrepared = 1000
 type conn struct {
 	db       Conn
 	sqlite   *sqliteConn // db, if it is SQLite's
-	damage   *damage     // is told of damage that a statement meets; nil while the store is being opened
+	damage   *damage     // gets the damage that a statement meets; nil while the store is being opened
 	prepared map[string]*prepared
 	args     []driver.NamedValue // reused by every statement
 	open     []*Rows             // not yet closed, so that a function that forgets them harms nobody

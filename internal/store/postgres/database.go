@@ -19,7 +19,7 @@ const (
 	// writerLock is the advisory lock of the broker that writes: "brkd" in ASCII.
 	writerLock = 0x62726b64
 
-	oldestVersion = 150000 // as server_version_num has it
+	oldestVersion = 150000 // in the form of server_version_num
 
 	connectTime = 5 * time.Second        // for one attempt, waiting for the lock included
 	outcomeTime = 30 * time.Second       // to learn whether a transaction was committed
