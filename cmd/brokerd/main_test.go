@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"brokerd/internal/apptest"
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/processtest"
 )
 
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(postgrestest.Tests{M: m}.Run())
 }
 
 // settle returns the settings of a command line.
@@ -411,6 +412,10 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 		{[]string{"--data", t.TempDir(), "--metrics", "0.0.0.0:7070"}, 2, "callers there need no credential"},
 		{[]string{"--data", t.TempDir(), "--sync", "fast"}, 2, "full or normal"},
 		{[]string{"--data", t.TempDir(), "--log-level", "loud"}, 2, "log-level"},
+		{[]string{"--data", t.TempDir(), "--store", t.TempDir()}, 2, "must be the URL of a PostgreSQL database"},
+		{[]string{"--data", t.TempDir(), "--store", "postgres://me:secret@localhost/x"}, 2, "--store-password-file"},
+		{[]string{"--data", t.TempDir(), "--store", "postgres://localhost/x?password=secret"}, 2, "--store-password-file"},
+		{[]string{"--data", t.TempDir(), "--store", "postgres://localhost/x", "--store-password-file", p.dir + "/none"}, 2, "no such file"},
 		{[]string{"--data", p.dir, "--temporary"}, 2, "is not empty"},
 		{[]string{"check", "--data", t.TempDir()}, 1, "no database"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,8 @@ import (
 type settings struct {
 	File       string // --config
 	Data       string
+	Store      string
+	Password   string // --store-password-file: its path
 	Listen     []string
 	Sync       string
 	Checkpoint string
@@ -65,6 +68,10 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 func (s *settings) addFolderFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.File, "config", "", "YAML file with settings")
 	f.StringVar(&s.Data, "data", "", "data folder (default $XDG_STATE_HOME/brokerd, else ~/.local/state/brokerd)")
+	f.StringVar(&s.Store, "store", "",
+		"keep the data in this PostgreSQL database, postgres://USER@HOST/DATABASE (default: SQLite in the data folder)")
+	f.StringVar(&s.Password, "store-password-file", "",
+		"file with the password for --store (default: from PGPASSWORD or ~/.pgpass)")
 }
 
 // complete fills in, for every flag that was not given, the environment's value, else the file's, else
@@ -72,6 +79,10 @@ func (s *settings) addFolderFlags(f *pflag.FlagSet) {
 func (s *settings) complete(flags *pflag.FlagSet) error {
 	given := map[string]bool{}
 	flags.Visit(func(f *pflag.Flag) { given[f.Name] = true })
+	if hasPassword(s.Store) {
+		return errors.New("store: every user of this machine sees the password of a flag in the list of processes: " +
+			"leave it out, and name a file with --store-password-file, or use PGPASSWORD or ~/.pgpass")
+	}
 	for _, name := range settingNames() {
 		value := os.Getenv(variable(name))
 		if value == "" || given[name] || flags.Lookup(name) == nil {
@@ -93,6 +104,16 @@ func (s *settings) complete(flags *pflag.FlagSet) error {
 	var err error
 	s.Data, err = defaultData()
 	return err
+}
+
+// hasPassword reports whether the URL of a database has a password.
+func hasPassword(store string) bool {
+	u, err := url.Parse(store)
+	if err != nil {
+		return false
+	}
+	_, inUser := u.User.Password()
+	return inUser || u.Query().Has("password") || u.Query().Has("sslpassword")
 }
 
 // firstOf returns the first of the flags that the command line gives; "" if it gives none.
@@ -192,7 +213,7 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
+		Dir: s.Data, Store: s.Store, PasswordFile: s.Password, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
 		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 		Traces: s.Traces, TraceSample: s.TraceSample,
 	}

@@ -18,24 +18,27 @@ const DefaultStopTimeout = 5 * time.Second
 
 // Config says how to run the daemon. Only Dir is required.
 type Config struct {
-	Dir         string        // the data folder
-	Listen      []string      // HOST:PORT or unix:PATH, besides the data folder's socket; loopback without TLS
-	TLS         TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
-	Sync        string        // full (the default) or normal: see store.Sync
-	Checkpoint  string        // internal (the default) or external: see store.Checkpoint
-	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
-	Metrics     string        // where to serve Prometheus metrics, on loopback; empty = nowhere, none are kept
-	Traces      string        // where to export OpenTelemetry traces, see tracing.CheckEndpoint; empty = nowhere
-	TraceSample float64       // the share of new traces that are exported, 0 to 1
-	Version     string        // of the program, for GetStatus
-	StopTimeout time.Duration // DefaultStopTimeout if 0
+	Dir   string // the data folder
+	Store string // URL of the PostgreSQL database that has the data; empty = SQLite in the data folder
+	// PasswordFile has the password of the user in Store; empty = it comes from PGPASSWORD or .pgpass.
+	PasswordFile string
+	Listen       []string      // HOST:PORT or unix:PATH, besides the data folder's socket; loopback without TLS
+	TLS          TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
+	Sync         string        // full (the default) or normal: see store.Sync
+	Checkpoint   string        // internal (the default) or external: see store.Checkpoint
+	Pprof        string        // where to serve Go's profiles, on loopback; empty = nowhere
+	Metrics      string        // where to serve Prometheus metrics, on loopback; empty = nowhere, none are kept
+	Traces       string        // where to export OpenTelemetry traces, see tracing.CheckEndpoint; empty = nowhere
+	TraceSample  float64       // the share of new traces that are exported, 0 to 1
+	Version      string        // of the program, for GetStatus
+	StopTimeout  time.Duration // DefaultStopTimeout if 0
 	// DiskUsed returns which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
 	DiskUsed func(dir string) (float64, error)
-	// Store changes the options with which the store is opened, after all others are set. It is for tests; nil
+	// Options changes the options with which the store is opened, after all others are set. It is for tests; nil
 	// changes nothing.
-	Store func(*store.Options)
-	Clock clockwork.Clock // the real one if nil
-	Log   *zap.Logger     // nil logs nothing
+	Options func(*store.Options)
+	Clock   clockwork.Clock // the real one if nil
+	Log     *zap.Logger     // nil logs nothing
 
 	archived func(kind string) // see retention.Options; nil but in a test
 }

@@ -22,7 +22,7 @@ func TestPlans_NoHotStatementIsPlannedTwice(t *testing.T) {
 	var settled atomic.Bool
 	var planned atomic.Int64
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
-		c.Store = func(o *store.Options) {
+		c.Options = func(o *store.Options) {
 			o.Planned = func(object string) {
 				if settled.Load() && planned.Add(1) < 20 {
 					t.Errorf("SQLite planned %s again", object)

@@ -108,11 +108,11 @@ func prepare(ctx context.Context, db *pgconn.PgConn, name, query string) ([]uint
 func postgresTables(t *testing.T) *pgx.Conn {
 	t.Helper()
 	url := postgrestest.Database(t)
-	o := store.Options{Clock: clockwork.NewRealClock()}
+	o := store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock()}
 	apptest.Start(t, apptest.With(func(c *app.Config) {
-		c.Store = func(of *store.Options) { o.Migrations = of.Migrations }
+		c.Options = func(of *store.Options) { o.Migrations = of.Migrations }
 	}))
-	database, err := postgres.New(url, o.Clock)
+	database, err := postgres.New(url, "", o.Clock)
 	apptest.NoError(t, err)
 	o.Database = database
 	s, err := store.Open(t.Context(), o)

@@ -2,7 +2,13 @@ package app
 
 import (
 	"context"
+	"errors"
+	"os"
 	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
 
 	"brokerd/internal/agents"
 	"brokerd/internal/artifacts"
@@ -12,6 +18,7 @@ import (
 	"brokerd/internal/decisions"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/locks"
@@ -22,6 +29,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
+	"brokerd/internal/store/postgres"
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 	"brokerd/internal/work"
@@ -53,10 +61,63 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 	if measured != nil {
 		options.Committed = measured.Committed
 	}
-	if c.Store != nil {
-		c.Store(&options)
+	if c.Store != "" {
+		password, err := c.password()
+		if err != nil {
+			return nil, err
+		}
+		if options.Database, err = postgres.New(c.Store, password, c.Clock); err != nil {
+			return nil, err
+		}
 	}
-	return store.Open(ctx, options)
+	if c.Options != nil {
+		c.Options(&options)
+	}
+	return openPatiently(ctx, c, options)
+}
+
+// password returns the first line of the password file; empty if there is none.
+func (c Config) password() (string, error) {
+	if c.PasswordFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(c.PasswordFile)
+	if err != nil {
+		return "", fault.Field("store_password_file", "%v", err)
+	}
+	password, _, _ := strings.Cut(string(text), "\n")
+	if password = strings.TrimSuffix(password, "\r"); password == "" {
+		return "", fault.Field("store_password_file", "%s has no password in its first line", c.PasswordFile)
+	}
+	return password, nil
+}
+
+// For how long a start waits for a database server, and between two attempts. A server that starts together with the
+// broker, as in a Compose file, needs seconds; one that recovers from a crash can need a minute.
+const (
+	serverPatience = 2 * time.Minute
+	serverPause    = time.Second
+)
+
+// openPatiently opens the store. It waits for a database server that cannot be reached yet.
+func openPatiently(ctx context.Context, c Config, options store.Options) (*store.Store, error) {
+	began, told := c.Clock.Now(), false
+	for {
+		st, err := store.Open(ctx, options)
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Reason != postgres.ReasonLost || c.Clock.Since(began) > serverPatience {
+			return st, err
+		}
+		if !told {
+			options.Log.Warn("waiting for the database", zap.Duration("at_most", serverPatience), zap.Error(err))
+			told = true
+		}
+		select {
+		case <-c.Clock.After(serverPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // reportDamage makes the server's health show damage of the database as soon as the store finds it.

@@ -21,6 +21,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/auth"
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/store"
 )
 
@@ -110,7 +111,7 @@ func Start(t TB, options ...Option) *Broker {
 	b := &Broker{TB: t, conns: map[identity]*grpc.ClientConn{},
 		// A test's database need not survive power loss, and a sync per commit is most of a test's
 		// time on a slow disk.
-		config: app.Config{Dir: dir, Sync: "normal", Listen: []string{"127.0.0.1:0"}, Version: "test", Clock: clockwork.NewRealClock(),
+		config: app.Config{Dir: dir, Store: postgrestest.Suite(t, dir), Sync: "normal", Listen: []string{"127.0.0.1:0"}, Version: "test", Clock: clockwork.NewRealClock(),
 			DiskUsed: func(string) (float64, error) { return 0, nil }}} // whatever the disk of this machine is like
 	for _, o := range options {
 		o(&b.config)
@@ -120,7 +121,7 @@ func Start(t TB, options ...Option) *Broker {
 		b.Clock, b.Waits = c.FakeClock, c.Waits
 	}
 	_, fake := b.config.Clock.(interface{ Advance(time.Duration) })
-	b.config.Store = bounded(t, fake, b.config.Store)
+	b.config.Options = bounded(t, fake, b.config.Options)
 	t.Cleanup(b.end)
 	b.ctx = patient(t)
 	b.start()

@@ -21,7 +21,7 @@ import (
 func dropping(n int64, on *atomic.Bool) apptest.Option {
 	var functions atomic.Int64
 	return apptest.With(func(c *app.Config) {
-		c.Store = func(o *store.Options) {
+		c.Options = func(o *store.Options) {
 			o.Drop = func() error {
 				if !on.Load() || functions.Add(1)%n != 0 {
 					return nil
@@ -126,7 +126,7 @@ func TestSleeping_ADispatchThatHasFailedRunsAgain(t *testing.T) {
 	var on atomic.Bool
 	var changing atomic.Int64
 	w := newWorld(t, apptest.With(func(c *app.Config) {
-		c.Store = func(o *store.Options) {
+		c.Options = func(o *store.Options) {
 			o.Drop = func() error {
 				if !on.Load() || changing.Add(1) == 1 {
 					return nil

@@ -103,7 +103,7 @@ func newHeldWriter() *heldWriter {
 }
 
 func (w *heldWriter) configure(c *app.Config) {
-	c.Store = func(o *store.Options) { o.Queued, o.Ran = w.push, w.ran }
+	c.Options = func(o *store.Options) { o.Queued, o.Ran = w.push, w.ran }
 }
 
 // push is called when a function is queued. Those of the broker itself have no caller.

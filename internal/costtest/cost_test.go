@@ -108,7 +108,7 @@ type team struct {
 func newTeam(t *testing.T, count *counter) *team {
 	t.Helper()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
-		c.Store = func(o *store.Options) { o.Ran = count.add }
+		c.Options = func(o *store.Options) { o.Ran = count.add }
 	}))
 	b.Unwatch()
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)

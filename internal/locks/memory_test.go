@@ -221,7 +221,7 @@ func TestMemory_OfADaemonEqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T)
 		t.Run(fmt.Sprint("every ", every), func(t *testing.T) {
 			t.Parallel()
 			d := &dropper{every: every}
-			w := newDaemon(t, apptest.With(func(c *app.Config) { c.Store = func(o *store.Options) { o.Drop = d.drop } }))
+			w := newDaemon(t, apptest.With(func(c *app.Config) { c.Options = func(o *store.Options) { o.Drop = d.drop } }))
 			m := &melee{
 				t: t, rnd: rand.New(rand.NewPCG(uint64(every), 2)), last: map[string]*pb.AcquireLocksRequest{},
 				o: w.operator(), clock: w.Clock, waits: w.Waits,

@@ -1,10 +1,13 @@
 // Package postgrestest gives tests a PostgreSQL server: one for each test binary, started with the first test that
-// asks for it. scripts/test-deps.sh installs PostgreSQL. No program imports it.
+// asks for it, and one for the suite of all features (make test-postgres). scripts/test-deps.sh installs PostgreSQL.
+// No program imports it.
 package postgrestest
 
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -28,7 +31,7 @@ var errMissing = errors.New("PostgreSQL is missing: scripts/test-deps.sh install
 var shared struct {
 	once    sync.Once
 	running atomic.Bool // Tests.Run will stop the server
-	server  *server
+	server  *Server
 	err     error
 	made    atomic.Int64 // databases
 }
@@ -42,7 +45,7 @@ func (m Tests) Run() int {
 	shared.running.Store(true)
 	code := m.M.Run()
 	if shared.server != nil {
-		shared.server.stop()
+		shared.server.Stop()
 	}
 	return code
 }
@@ -56,7 +59,7 @@ func Database(t testing.TB, options ...string) string {
 	if !shared.running.Load() {
 		t.Fatal("the TestMain of this package does not run postgrestest.Tests")
 	}
-	shared.once.Do(func() { shared.server, shared.err = start() })
+	shared.once.Do(func() { shared.server, shared.err = Start() })
 	switch {
 	case errors.Is(shared.err, errMissing) && os.Getenv("CI") != "true":
 		t.Skip(shared.err)
@@ -64,20 +67,67 @@ func Database(t testing.TB, options ...string) string {
 		t.Fatal(shared.err)
 	}
 	name := fmt.Sprintf("test_%d", shared.made.Add(1))
-	shared.server.exec(t, `CREATE DATABASE `+name+` STRATEGY file_copy `+strings.Join(options, " "))
-	t.Cleanup(func() { shared.server.exec(t, `DROP DATABASE `+name+` WITH (FORCE)`) })
-	return shared.server.url(name)
+	server := shared.server.URL("postgres")
+	if err := run(server, `CREATE DATABASE `+name+` STRATEGY file_copy `+strings.Join(options, " ")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := run(server, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+			t.Error(err)
+		}
+	})
+	return shared.server.URL(name)
 }
 
-// A server is a PostgreSQL server that listens at a Unix socket alone, in its own temporary folder.
-type server struct {
+// Variable is the environment variable that has the tests of features keep their data on a PostgreSQL server. Its value
+// is the URL of a database there, from which Suite makes others.
+const Variable = "BROKERD_TEST_POSTGRES"
+
+// Suite returns the URL of the database that belongs to a data folder of a test, which it makes when it is first asked
+// for that folder. The database is removed when the test ends. The URL is empty unless Variable is set.
+func Suite(t interface {
+	Helper()
+	Cleanup(func())
+	Fatal(...any)
+}, dir string) string {
+	t.Helper()
+	server := os.Getenv(Variable)
+	if server == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(dir))
+	name := "suite_" + hex.EncodeToString(sum[:8])
+	if _, known := suite.LoadOrStore(dir, true); !known {
+		if err := run(server, `CREATE DATABASE `+name+` STRATEGY file_copy`); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			suite.Delete(dir)
+			if err := run(server, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// suite has the data folders with a database.
+var suite sync.Map
+
+// A Server is a PostgreSQL server that listens at a Unix socket alone, in its own temporary folder.
+type Server struct {
 	dir     string
 	process *os.Process
 	ended   chan struct{} // closed when the process has ended
 }
 
-// start makes the files of a server and starts it.
-func start() (*server, error) {
+// Start makes the files of a server and starts it.
+func Start() (*Server, error) {
 	initdb, err := find("initdb")
 	if err != nil {
 		return nil, err
@@ -86,14 +136,14 @@ func start() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{dir: dir, ended: make(chan struct{})}
+	s := &Server{dir: dir, ended: make(chan struct{})}
 	if err := s.start(initdb); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return s, nil
 }
 
-func (s *server) start(initdb string) error {
+func (s *Server) start(initdb string) error {
 	attr, err := unprivileged(s.dir)
 	if err != nil {
 		return err
@@ -152,30 +202,28 @@ func find(program string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// stop ends the server and removes its files.
-func (s *server) stop() {
+// Stop ends the server and removes its files.
+func (s *Server) Stop() {
 	_ = s.process.Signal(syscall.SIGINT) // ends the connections first
 	<-s.ended
 	_ = os.RemoveAll(s.dir)
 }
 
-func (s *server) url(database string) string {
+// URL returns the URL of a database; each server has the database postgres.
+func (s *Server) URL(database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User("broker"), Path: "/" + database, RawQuery: url.Values{"host": {s.dir}}.Encode()}
 	return u.String()
 }
 
-// exec runs a statement in the database that every server has.
-func (s *server) exec(t testing.TB, text string) {
-	t.Helper()
+// run runs a statement in a database.
+func run(url, text string) error {
 	ctx := context.Background() // a test's own has ended at its cleanup
-	db, err := pgx.Connect(ctx, s.url("postgres"))
+	db, err := pgx.Connect(ctx, url)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if _, err := db.Exec(ctx, text); err != nil {
-		t.Errorf("%s: %v", text, err)
+	if _, err = db.Exec(ctx, text); err != nil {
+		err = fmt.Errorf("%s: %w", text, err)
 	}
-	if err := db.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	return errors.Join(err, db.Close(ctx))
 }

@@ -57,7 +57,7 @@ func (s Sync) String() string {
 // Options say how to open a store.
 type Options struct {
 	Dir        string          // the data folder; made with mode 0700 if missing
-	Database   Database        // instead of the SQLite file in the folder; Dir, Sync, Checkpoint and Full then mean nothing
+	Database   Database        // instead of the SQLite file in the folder; Sync and Checkpoint then mean nothing
 	Sync       Sync            // what a commit survives
 	Checkpoint Checkpoint      // the program that copies the log into the database
 	Clock      clockwork.Clock // required
@@ -208,6 +208,18 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if s.lock, err = lockFolder(o.Dir, o.Full); err != nil {
+		return nil, err
+	}
+	if diskFull(o.Dir) {
+		o.Full()
+	}
 	var w *conn
 	var m meta
 	if o.Database != nil {
@@ -234,21 +246,9 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 }
 
 // openFolder opens the connections to the SQLite file of the data folder.
-func (s *Store) openFolder(ctx context.Context, o Options) (*conn, meta, error) {
-	dir, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return nil, meta{}, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, meta{}, err
-	}
+func (s *Store) openFolder(ctx context.Context, o Options) (_ *conn, _ meta, err error) {
+	dir := o.Dir
 	s.path = filepath.Join(dir, DatabaseFile)
-	if s.lock, err = lockFolder(dir, o.Full); err != nil {
-		return nil, meta{}, err
-	}
-	if diskFull(dir) {
-		o.Full()
-	}
 	if !o.Restoring {
 		if err := checkComplete(dir); err != nil {
 			return nil, meta{}, err

@@ -72,7 +72,7 @@ func newDropping(t *testing.T, n int64) *dropping {
 	}
 	b := apptest.Start(t, apptest.With(func(c *app.Config) {
 		c.Clock, c.StopTimeout = clock, apptest.Patience
-		c.Store = func(o *store.Options) { o.Drop = drop }
+		c.Options = func(o *store.Options) { o.Drop = drop }
 	}))
 	d.daemon, d.witness = &daemon{b, clock.watchedClock}, clock
 	for _, name := range d.names {

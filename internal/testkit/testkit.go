@@ -20,9 +20,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/identity"
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/rpc"
 	"brokerd/internal/rules"
 	"brokerd/internal/store"
+	"brokerd/internal/store/postgres"
 )
 
 // Patience is how long a test waits for what should come at once, beside many other tests on a busy machine.
@@ -38,6 +40,13 @@ func Store(t testing.TB, dir string, clock clockwork.Clock, migrations ...[]stor
 	}
 	for _, m := range migrations {
 		o.Migrations = append(o.Migrations, m...)
+	}
+	if url := postgrestest.Suite(t, dir); url != "" {
+		database, err := postgres.New(url, "", clockwork.NewRealClock())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Database = database
 	}
 	s, err := store.Open(context.Background(), o)
 	if err != nil {

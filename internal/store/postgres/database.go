@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -62,21 +66,40 @@ type Database struct {
 }
 
 // New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL
-// leaves out comes from PostgreSQL's usual environment variables and files, such as .pgpass.
-func New(url string, clock clockwork.Clock) (*Database, error) {
-	config, err := pgconn.ParseConfig(url)
+// leaves out comes from PostgreSQL's usual environment variables and files, such as .pgpass. An empty password changes
+// nothing.
+func New(address, password string, clock clockwork.Clock) (*Database, error) {
+	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
+		return nil, fault.Field("store", "must be the URL of a PostgreSQL database, postgres://USER@HOST/DATABASE: "+
+			"without one, the data is in a SQLite database in the data folder")
+	}
+	config, err := pgconn.ParseConfig(address)
 	if err != nil {
 		return nil, fault.Field("store", "%v", err) // without the password
 	}
+	if password != "" {
+		config.Password = password
+	}
 	config.ConnectTimeout = connectTime
 	return &Database{config: config, clock: clock}, nil
+}
+
+// Name returns the URL of the database without a password and without options.
+func (d *Database) Name() string {
+	u := url.URL{Scheme: "postgres", User: url.User(d.config.User), Path: "/" + d.config.Database}
+	if filepath.IsAbs(d.config.Host) {
+		u.RawQuery = "host=" + d.config.Host // the folder of a Unix socket
+	} else {
+		u.Host = net.JoinHostPort(d.config.Host, strconv.Itoa(int(d.config.Port)))
+	}
+	return u.String()
 }
 
 // Connect implements store.Database.
 func (d *Database) Connect(ctx context.Context, writing bool) (store.Conn, error) {
 	c := &conn{db: d, writing: writing, own: map[string]*stmt{}}
 	if err := c.connect(ctx); err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+		return nil, fmt.Errorf("connect to %s: %w", d.Name(), withCause(err))
 	}
 	if writing {
 		if err := c.checkPooler(ctx); err != nil {

@@ -10,6 +10,9 @@ import (
 	"brokerd/internal/fault"
 )
 
+// ReasonLost is the reason of the error if the server cannot be reached, and of a transaction whose connection was lost.
+const ReasonLost = "DATABASE_LOST"
+
 // classify turns errors into faults where the caller can do something about them. lost says whether the connection
 // is gone.
 func classify(err error, lost bool) error {
@@ -44,12 +47,27 @@ func classify(err error, lost bool) error {
 		f = fault.New(fault.Unavailable, "IO_ERROR", "the database fails")
 	case lost, strings.HasPrefix(code, "08"), strings.HasPrefix(code, "57P"), code == "25P03",
 		errors.As(err, &network), errors.As(err, &connecting):
-		f = fault.New(fault.Unavailable, "DATABASE_LOST", "the broker has lost its connection to the database")
+		f = fault.New(fault.Unavailable, ReasonLost, "the broker has lost its connection to the database")
 	default:
 		return err
 	}
 	f.Cause = err
 	return f
+}
+
+// withCause adds to the message of a fault what the server or the network says, on one line. The person who starts a broker
+// may know it. It has no password.
+func withCause(err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Cause == nil {
+		return err
+	}
+	shown := *f
+	if f.Reason == ReasonLost {
+		shown.Message = "the database cannot be reached"
+	}
+	shown.Message += ": " + strings.Join(strings.Fields(f.Cause.Error()), " ")
+	return &shown
 }
 
 // errLost is the error of a statement for which there is no connection.

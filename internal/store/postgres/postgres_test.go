@@ -39,11 +39,11 @@ const (
 // try opens a store on a database.
 func try(t *testing.T, url string, options ...func(*store.Options)) (*store.Store, error) {
 	t.Helper()
-	o := store.Options{Clock: clockwork.NewRealClock(), Migrations: items, Fatal: func(err error) { t.Error("fatal:", err) }}
+	o := store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: items, Fatal: func(err error) { t.Error("fatal:", err) }}
 	for _, set := range options {
 		set(&o)
 	}
-	db, err := postgres.New(url, o.Clock)
+	db, err := postgres.New(url, "", o.Clock)
 	if err != nil {
 		return nil, err
 	}
