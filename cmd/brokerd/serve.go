@@ -30,12 +30,16 @@ and changes nothing else; a level that was given by flag stays.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// complete sets flags too, so these are read before.
 			levelByFlag := cmd.Flags().Changed("log-level")
+			sqliteFlag := firstOf(cmd.Flags(), "sync", "checkpoint")
 			tlsFlag := firstOf(cmd.Flags(), "tls-cert", "tls-key", "tls-client-ca")
 			if err := s.complete(cmd.Flags()); err != nil {
 				return usageError{err}
 			}
 			if err := s.checkTLS(tlsFlag); err != nil {
 				return usageError{err}
+			}
+			if s.Store != "" && sqliteFlag != "" {
+				return usageError{fmt.Errorf("--%s has no effect with --store: leave it out", sqliteFlag)}
 			}
 			level, err := parseLevel(s.LogLevel)
 			if err != nil {

@@ -55,7 +55,9 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 	who := identity.FromContext(ctx)
 	out := &pb.GetStatusResponse{Version: s.parts.Facts.Version, Session: who.Session}
 	if who.Agent == "" {
-		s.daemon(out)
+		if err := s.daemon(ctx, out); err != nil && !store.IsDamage(err) {
+			return nil, fmt.Errorf("get status: %w", err)
+		}
 	}
 	err := s.parts.Store.Read(ctx, func(snap *store.Snapshot) error {
 		out.Revision = snap.Revision()
@@ -121,16 +123,19 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 }
 
 // daemon adds what concerns the daemon alone.
-func (s *Service) daemon(out *pb.GetStatusResponse) {
+func (s *Service) daemon(ctx context.Context, out *pb.GetStatusResponse) error {
 	stats := s.parts.Store.Stats()
 	cpu, memory := processUsage()
 	out.StartedAt = timestamppb.New(s.parts.Facts.StartedAt)
 	out.Sync, out.DataDir, out.Listen = s.parts.Facts.Sync.String(), s.parts.Facts.DataDir, s.parts.Facts.Listen()
-	out.DatabaseBytes, out.WalBytes, out.WalLeftOut = stats.DatabaseBytes, stats.LogBytes, stats.LeftOut
+	out.Store, out.WalBytes, out.WalLeftOut = s.parts.Store.Name(), stats.LogBytes, stats.LeftOut
 	out.Commits = int64(stats.Commits)
 	out.CommitTime = durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1)))
 	out.Streams = int32(s.parts.Traffic.Streams())
 	out.ProcessCpuTime, out.ProcessMemoryBytes = durationpb.New(cpu), memory
+	facts, err := s.parts.Store.Facts(ctx)
+	out.DatabaseBytes, out.Confirmed = facts.Bytes, facts.Confirmed
+	return err
 }
 
 // own returns the calling agent with what it holds; nil for an operator who names no agent.

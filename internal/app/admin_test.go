@@ -49,17 +49,17 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 	apptest.NoError(t, err)
 	apptest.NoError(t, apptest.Err(events.Recv()))
 	got := apptest.Must(t, client.GetStatus, &pb.GetStatusRequest{})
-	if got.GetRevision() == 0 || got.GetDatabaseBytes() == 0 || got.GetCommits() == 0 ||
+	if got.GetRevision() == 0 || !strings.HasPrefix(got.GetConfirmed(), "in this machine's memory") || got.GetDatabaseBytes() == 0 || got.GetCommits() == 0 ||
 		got.GetProcessCpuTime().AsDuration() == 0 || got.GetProcessMemoryBytes() == 0 && runtime.GOOS == "linux" || got.GetStartedAt().AsTime() != b.Clock.Now() {
 		t.Errorf("%v", got)
 	}
 	want := &pb.GetStatusResponse{
-		Version: "test", Sync: "normal", DataDir: b.Dir(), Listen: []string{b.Socket(), b.TCP()},
+		Version: "test", Store: "sqlite", Sync: "normal", DataDir: b.Dir(), Listen: []string{b.Socket(), b.TCP()},
 		Sessions: 2, Session: "default", Agents: 2, Streams: 1, Waiting: 2, Claimed: 1,
 		Mailboxes: []*pb.MailboxStatus{{Mailbox: "builder-1", Waiting: 2, Claimed: 1}},
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform(), protocmp.IgnoreFields(&pb.GetStatusResponse{},
-		"started_at", "revision", "database_bytes", "wal_bytes", "commits", "commit_time", "process_cpu_time", "process_memory_bytes")); diff != "" {
+		"started_at", "revision", "confirmed", "database_bytes", "wal_bytes", "commits", "commit_time", "process_cpu_time", "process_memory_bytes")); diff != "" {
 		t.Error(diff)
 	}
 	other, err := b.Actor("other", "").GetStatus(patient(t), &pb.GetStatusRequest{})

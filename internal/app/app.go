@@ -150,6 +150,9 @@ func (a *App) start(ctx context.Context) error {
 	if a.sync, err = store.ParseSync(c.Sync); err != nil {
 		return err
 	}
+	if c.Store != "" {
+		a.sync = store.SyncFull
+	}
 	checkpoint, err := store.ParseCheckpoint(c.Checkpoint)
 	if err != nil {
 		return err
@@ -363,6 +366,9 @@ func (a *App) start(ctx context.Context) error {
 	health := &probes{store: p.store, disk: p.diskguard, drain: p.drain}
 	if err := a.serveMetrics(measured, measures{p.store, p.agents.Presence, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
+	}
+	if err := a.warnOfLoss(ctx, p.store); err != nil {
+		return err
 	}
 	a.logStart(ctx, p.store, p.events)
 	a.onStop(func(ctx context.Context) error {

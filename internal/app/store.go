@@ -120,6 +120,18 @@ func openPatiently(ctx context.Context, c Config, options store.Options) (*store
 	}
 }
 
+// warnOfLoss says in the log if the loss of a database server would be the loss of confirmed messages.
+func (a *App) warnOfLoss(ctx context.Context, st *store.Store) error {
+	if !st.OnServer() {
+		return nil
+	}
+	facts, err := st.Facts(ctx)
+	if err == nil && !facts.Standby {
+		a.config.Log.Warn("the database has no synchronous standby", zap.String("confirmed_is", facts.Confirmed))
+	}
+	return err
+}
+
 // reportDamage makes the server's health show damage of the database as soon as the store finds it.
 func (a *App) reportDamage(st *store.Store, server *rpc.Server) {
 	stopping := make(chan struct{})

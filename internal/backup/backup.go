@@ -140,8 +140,11 @@ func (m *Maker) Backup(ctx context.Context, who identity.Caller, to Sink) (Summa
 }
 
 func (m *Maker) backup(ctx context.Context, who identity.Caller, to Sink) (Summary, error) {
-	stats := m.Store.Stats()
-	if err := m.Disk.Fits(stats.DatabaseBytes + stats.LogBytes); err != nil {
+	facts, err := m.Store.Facts(ctx)
+	if err != nil {
+		return Summary{}, err
+	}
+	if err := m.Disk.Fits(facts.Bytes + m.Store.Stats().LogBytes); err != nil {
 		return Summary{}, err
 	}
 	defer m.Contents.Keep()()

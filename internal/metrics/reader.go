@@ -25,6 +25,10 @@ type Source interface {
 	Agents() map[string]int
 	// Stats returns the figures of the store.
 	Stats() store.Stats
+	// OnServer reports whether the database is on a server.
+	OnServer() bool
+	// Facts returns facts about the database.
+	Facts(ctx context.Context) (store.Facts, error)
 	// Damage describes the damage of the database; it is empty if there is none.
 	Damage() string
 	// DiskUsed returns the used fraction of the file system of the data folder, from 0 to 1.
@@ -55,10 +59,12 @@ type reader struct {
 	waiting, claimed, largest, oldest, dead    *prometheus.Desc
 	wal, database, checkpoints, pauses, writer *prometheus.Desc
 	lost, damaged, disk, agents                *prometheus.Desc
+	server, trips                              *prometheus.Desc
 
-	mu   sync.Mutex // guards mail and at, and lets one read at a time
-	mail Mail
-	at   time.Time // when mail was read; zero = never
+	mu    sync.Mutex // guards what follows, and lets one read at a time
+	mail  Mail
+	facts store.Facts
+	at    time.Time // when mail and facts were read; zero = never
 }
 
 func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
@@ -74,13 +80,17 @@ func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
 		dead:    desc("brokerd_dead_letters", "Dead letters that are kept, counted up to 100,000."),
 
 		wal:         desc("brokerd_wal_bytes", "Size of the write-ahead log."),
-		database:    desc("brokerd_database_bytes", "Size of the database file."),
+		database:    desc("brokerd_database_bytes", "Size of the database."),
 		checkpoints: desc("brokerd_checkpoints_total", "Times that the write-ahead log was copied back into the database."),
 		pauses:      desc("brokerd_checkpoint_pause_seconds_total", "Time for which nothing was written because of checkpoints."),
 		writer:      desc("brokerd_writer_waiting", "Requests that wait to be written."),
 		lost:        desc("brokerd_failed_commits_total", "Transactions that could not be committed."),
 		damaged:     desc("brokerd_database_damaged", "1 if the database is damaged, so that the broker refuses all changes."),
 		disk:        desc("brokerd_disk_used_ratio", "Used fraction of the file system of the data folder."),
+
+		server: desc("brokerd_database_server",
+			"1 if the database is on a PostgreSQL server, 0 with SQLite. standby says whether a commit waits for a synchronous one.", "standby"),
+		trips: desc("brokerd_database_round_trips_total", "Times that the writer has waited for the PostgreSQL server."),
 
 		agents: desc("brokerd_agents", "Registered agents.", "health"),
 	}
@@ -90,7 +100,7 @@ func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
 func (r *reader) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		r.waiting, r.claimed, r.largest, r.oldest, r.dead,
-		r.wal, r.database, r.checkpoints, r.pauses, r.writer, r.lost, r.damaged, r.disk, r.agents,
+		r.wal, r.database, r.checkpoints, r.pauses, r.writer, r.lost, r.damaged, r.disk, r.agents, r.server, r.trips,
 	} {
 		out <- d
 	}
@@ -106,7 +116,6 @@ func (r *reader) Collect(out chan<- prometheus.Metric) {
 	}
 	s := r.source.Stats()
 	gauge(r.wal, float64(s.LogBytes))
-	gauge(r.database, float64(s.DatabaseBytes))
 	gauge(r.writer, float64(s.Waiting))
 	counter(r.checkpoints, float64(s.Checkpoints))
 	counter(r.pauses, s.CheckpointTime.Seconds())
@@ -124,12 +133,19 @@ func (r *reader) Collect(out chan<- prometheus.Metric) {
 	for health, n := range r.source.Agents() {
 		gauge(r.agents, float64(n), health)
 	}
-	mail, err := r.read()
+	mail, facts, err := r.read()
 	if err != nil {
-		r.log.Warn("metrics of the mailboxes cannot be read", zap.Error(err))
+		r.log.Warn("metrics of the database cannot be read", zap.Error(err))
 		out <- prometheus.NewInvalidMetric(r.waiting, err)
 		return
 	}
+	gauge(r.database, float64(facts.Bytes))
+	server := 0.0
+	if r.source.OnServer() {
+		server = 1
+	}
+	gauge(r.server, server, map[bool]string{true: "synchronous", false: "none"}[facts.Standby])
+	counter(r.trips, float64(facts.RoundTrips))
 	now := r.clock.Now()
 	for _, k := range mail.Kinds {
 		gauge(r.waiting, float64(k.Waiting), k.Name)
@@ -144,20 +160,24 @@ func (r *reader) Collect(out chan<- prometheus.Metric) {
 	gauge(r.dead, float64(mail.Dead))
 }
 
-// read returns what lies in the mailboxes, as it was a second ago at most.
-func (r *reader) read() (Mail, error) {
+// read returns what lies in the mailboxes, and the facts about the database, as they were a second ago at most.
+func (r *reader) read() (Mail, store.Facts, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
 	if age := now.Sub(r.at); !r.at.IsZero() && age >= 0 && age < readEvery {
-		return r.mail, nil
+		return r.mail, r.facts, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTime)
 	defer cancel()
 	mail, err := r.source.Mail(ctx)
 	if err != nil {
-		return Mail{}, err
+		return Mail{}, store.Facts{}, err
 	}
-	r.mail, r.at = mail, now
-	return mail, nil
+	facts, err := r.source.Facts(ctx)
+	if err != nil {
+		return Mail{}, store.Facts{}, err
+	}
+	r.mail, r.facts, r.at = mail, facts, now
+	return mail, facts, nil
 }

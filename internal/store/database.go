@@ -23,6 +23,12 @@ type Database interface {
 	// Create makes the tables of the engine, as schema declares them, unless they are there.
 	Create(c Conn, schema string) (made bool, err error)
 
+	// Name returns the URL of the database, without a password.
+	Name() string
+
+	// Facts asks the server, on a connection that reads.
+	Facts(c Conn) (Facts, error)
+
 	// Lead makes sure that no other broker commits anything from now on. All tables are there.
 	Lead(c Conn) error
 }

@@ -1,9 +1,6 @@
 package store
 
-import (
-	"os"
-	"time"
-)
+import "time"
 
 // Stats are figures of the store since it was opened.
 type Stats struct {
@@ -25,7 +22,6 @@ type Stats struct {
 	SlowestCheckpoint time.Duration
 	LogBytes          int64 // in the write-ahead log, as of the last commit
 	LeftOut           int64 // bytes of commits in the log that SQLite left out at Open, behind a damaged place
-	DatabaseBytes     int64 // size of the database file
 }
 
 // A Commit is one transaction that has changed something.
@@ -52,9 +48,6 @@ func (s *Store) Stats() Stats {
 	w.mu.Unlock()
 	stats.Revision = w.revision.Load()
 	stats.LeftOut, stats.Reads = s.leftOut, s.reads.Load()
-	if info, err := os.Stat(s.path); err == nil {
-		stats.DatabaseBytes = info.Size()
-	}
 	return stats
 }
 

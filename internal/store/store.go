@@ -112,7 +112,9 @@ type Options struct {
 
 // A Store is an open data folder. All methods may be called concurrently.
 type Store struct {
-	path         string
+	path         string   // of the SQLite file; empty with a server
+	server       Database // nil without one
+	sync         Sync
 	instance     int64
 	last         LastRun
 	gaps         []gap // of restores
@@ -190,6 +192,8 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		return nil, gaveUp(err)
 	}
 	s := &Store{
+		server:   o.Database,
+		sync:     o.Sync,
 		clock:    o.Clock,
 		readTime: cmp.Or(o.ReadTime, readTime),
 		idle:     make(chan *conn, o.Readers),

@@ -136,8 +136,14 @@ func brokerFacts(c *command.Caller, s *pb.GetStatusResponse, fact func(label, fo
 	fact("in use", "%s, %s%s", prompt.Count(s.GetSessions(), "session"), prompt.Count(s.GetStreams(), "open stream"),
 		memory(s))
 	fact("commits", "%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond))
-	fact("data", "%s + %s journal, sync %s, in %s", output.Size(s.GetDatabaseBytes()), output.Size(s.GetWalBytes()),
-		s.GetSync(), s.GetDataDir())
+	if s.GetStore() == "sqlite" || s.GetStore() == "" {
+		fact("data", "%s + %s journal, sync %s, in %s", output.Size(s.GetDatabaseBytes()), output.Size(s.GetWalBytes()),
+			s.GetSync(), s.GetDataDir())
+	} else {
+		fact("data", "%s in %s", output.Size(s.GetDatabaseBytes()), s.GetStore())
+		fact("confirmed", "is %s", s.GetConfirmed())
+		fact("folder", "%s", s.GetDataDir())
+	}
 	if s.GetWalLeftOut() > 0 {
 		fact("left out", "%s of commits in the journal, behind a damaged place", output.Size(s.GetWalLeftOut()))
 	}

@@ -2220,13 +2220,18 @@ type GetStatusResponse struct {
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// The broker's counter.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// full or normal.
+	// full or normal; full if store is not sqlite.
 	Sync    string `protobuf:"bytes,4,opt,name=sync,proto3" json:"sync,omitempty"`
 	DataDir string `protobuf:"bytes,5,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
 	// Where it listens.
-	Listen        []string `protobuf:"bytes,6,rep,name=listen,proto3" json:"listen,omitempty"`
-	DatabaseBytes int64    `protobuf:"varint,7,opt,name=database_bytes,json=databaseBytes,proto3" json:"database_bytes,omitempty"`
-	WalBytes      int64    `protobuf:"varint,8,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
+	Listen []string `protobuf:"bytes,6,rep,name=listen,proto3" json:"listen,omitempty"`
+	// Where the data is: "sqlite", in data_dir; or the URL of a PostgreSQL database, without a password.
+	Store string `protobuf:"bytes,40,opt,name=store,proto3" json:"store,omitempty"`
+	// Where a change is that the broker has confirmed, for people: "on this machine's disk".
+	Confirmed     string `protobuf:"bytes,41,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	DatabaseBytes int64  `protobuf:"varint,7,opt,name=database_bytes,json=databaseBytes,proto3" json:"database_bytes,omitempty"`
+	// Of SQLite's write-ahead log.
+	WalBytes int64 `protobuf:"varint,8,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
 	// Bytes of commits in the write-ahead log behind a damaged place, which the broker left out when it started. Confirmed
 	// changes may be missing.
 	WalLeftOut int64 `protobuf:"varint,30,opt,name=wal_left_out,json=walLeftOut,proto3" json:"wal_left_out,omitempty"`
@@ -2375,6 +2380,20 @@ func (x *GetStatusResponse) GetListen() []string {
 		return x.Listen
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetConfirmed() string {
+	if x != nil {
+		return x.Confirmed
+	}
+	return ""
 }
 
 func (x *GetStatusResponse) GetDatabaseBytes() int64 {
@@ -2901,7 +2920,8 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xcc\t\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x80\n" +
+	"\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05agent\x18  \x01(\tR\x05agent\x12\x12\n" +
 	"\x04role\x18! \x01(\tR\x04role\x12\x14\n" +
@@ -2913,7 +2933,9 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x12\n" +
 	"\x04sync\x18\x04 \x01(\tR\x04sync\x12\x19\n" +
 	"\bdata_dir\x18\x05 \x01(\tR\adataDir\x12\x16\n" +
-	"\x06listen\x18\x06 \x03(\tR\x06listen\x12%\n" +
+	"\x06listen\x18\x06 \x03(\tR\x06listen\x12\x14\n" +
+	"\x05store\x18( \x01(\tR\x05store\x12\x1c\n" +
+	"\tconfirmed\x18) \x01(\tR\tconfirmed\x12%\n" +
 	"\x0edatabase_bytes\x18\a \x01(\x03R\rdatabaseBytes\x12\x1b\n" +
 	"\twal_bytes\x18\b \x01(\x03R\bwalBytes\x12 \n" +
 	"\fwal_left_out\x18\x1e \x01(\x03R\n" +

@@ -172,6 +172,9 @@ func (c *conn) send(items []item) ([]*pgconn.Result, error) {
 		batch.ExecStatement(i.stmt.description, values, formats, i.stmt.formats)
 	}
 	c.sent = c.begun
+	if c.writing {
+		c.db.trips.Add(1)
+	}
 	results, err := c.pg.ExecBatch(context.Background(), &batch).ReadAll()
 	if c.pg.IsClosed() {
 		c.drop()

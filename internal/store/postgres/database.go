@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -62,7 +63,8 @@ SET idle_in_transaction_session_timeout = '60s';
 type Database struct {
 	config *pgconn.Config
 	clock  clockwork.Clock
-	types  sync.Map // of parameters, by the text of the statement: see typesOf
+	trips  atomic.Uint64 // of the writer
+	types  sync.Map      // of parameters, by the text of the statement: see typesOf
 }
 
 // New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL
@@ -168,6 +170,23 @@ func (d *Database) Lead(sc store.Conn) error {
 		return err
 	}
 	return c.scan(`UPDATE meta SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch, commits`, &c.epoch, &c.commits)
+}
+
+// Facts implements store.Database.
+func (d *Database) Facts(sc store.Conn) (store.Facts, error) {
+	var size, standby, synced int64
+	err := sc.(*conn).scan(`SELECT pg_database_size(current_database()), current_setting('synchronous_standby_names') <> '',
+		current_setting('fsync')::boolean`, &size, &standby, &synced)
+	f := store.Facts{Bytes: size, Standby: standby != 0, RoundTrips: d.trips.Load()}
+	switch {
+	case synced == 0:
+		f.Confirmed = "in the memory of PostgreSQL's machine: it has fsync = off"
+	case f.Standby:
+		f.Confirmed = "on the disks of the primary and of a synchronous standby"
+	default:
+		f.Confirmed = "on the primary's disk: if that machine is lost, the newest confirmed messages can be lost"
+	}
+	return f, err
 }
 
 // check refuses a server and a database that are unfit.
