@@ -20,6 +20,10 @@ type Database interface {
 	// database that another broker writes to, or that is unfit.
 	Connect(ctx context.Context, writing bool) (Conn, error)
 
+	// Aside opens a connection that changes rows beside the writer: each Run is a transaction. It changes nothing once
+	// another broker leads.
+	Aside(ctx context.Context) (Conn, error)
+
 	// Create makes the tables of the engine, as schema declares them, unless they are there.
 	Create(c Conn, schema string) (made bool, err error)
 
@@ -148,6 +152,14 @@ func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) 
 		}
 		s.idle <- r
 	}
+	s.asides = make(chan *conn, asides)
+	for range asides {
+		db, err := o.Database.Aside(ctx)
+		if err != nil {
+			return nil, meta{}, err
+		}
+		s.asides <- s.keep(db)
+	}
 	s.sound = true // the server checks what it reads
 	return w, m, nil
 }
@@ -157,9 +169,14 @@ func (s *Store) connectServer(ctx context.Context, o Options, writing bool) (*co
 	if err != nil {
 		return nil, err
 	}
+	return s.keep(db), nil
+}
+
+// keep returns a connection that release closes.
+func (s *Store) keep(db Conn) *conn {
 	c := newConn(db)
 	s.conns = append(s.conns, c)
-	return c, nil
+	return c
 }
 
 // failed returns the error for which a server refuses everything in the present transaction, or nil.

@@ -126,6 +126,7 @@ type Store struct {
 	writer       *writer
 	checkpointer *checkpointer // nil with CheckpointExternal
 	idle         chan *conn    // connections for Read that nobody uses
+	asides       chan *conn    // those for Aside; nil without a server
 	pages        chan struct{} // has a place for each ReadPage that may run
 	tasks        sync.Pool     // of *task, for Write and Drain
 	reads        atomic.Uint64 // see Stats
@@ -435,6 +436,9 @@ func (s *Store) Close() error {
 		}
 		for range cap(s.idle) {
 			<-s.idle
+		}
+		for range cap(s.asides) {
+			<-s.asides
 		}
 		var errs []error
 		if !s.writer.failed.Load() {

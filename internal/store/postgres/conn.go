@@ -16,6 +16,7 @@ import (
 type conn struct {
 	db      *Database
 	writing bool
+	aside   bool           // each Run is a transaction beside the writer
 	pg      *pgconn.PgConn // nil when it is lost
 	made    int            // how often it was connected
 	named   int            // statements that it has prepared
@@ -73,8 +74,11 @@ func (c *conn) connect(ctx context.Context) error {
 
 func (c *conn) prepareSession(ctx context.Context) error {
 	own := readerSettings
-	if c.writing {
+	switch {
+	case c.writing:
 		own = writerSettings
+	case c.aside:
+		own = asideSettings
 	}
 	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || !c.writing {
 		return err
@@ -338,7 +342,11 @@ func (c *conn) Run(d *store.Deferred, n int) (int, error) {
 	for st, args := range d.Next(n) {
 		items = append(items, item{stmt: st.(*stmt), args: slices.Clone(args)})
 	}
-	results, err := c.exchange(items...)
+	run := c.exchange
+	if c.aside {
+		run = c.runAside
+	}
+	results, err := run(items...)
 	for i, r := range results {
 		d.Changed(i, r.CommandTag.RowsAffected())
 	}

@@ -65,6 +65,7 @@ type Database struct {
 	clock  clockwork.Clock
 	trips  atomic.Uint64 // of the writer
 	types  sync.Map      // of parameters, by the text of the statement: see typesOf
+	epoch  atomic.Int64  // of the broker that leads by this value; 0 before Lead
 }
 
 // New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL
@@ -169,7 +170,11 @@ func (d *Database) Lead(sc store.Conn) error {
 	if err := c.Script(sequences); err != nil {
 		return err
 	}
-	return c.scan(`UPDATE meta SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch, commits`, &c.epoch, &c.commits)
+	if err := c.scan(`UPDATE meta SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch, commits`, &c.epoch, &c.commits); err != nil {
+		return err
+	}
+	d.epoch.Store(c.epoch)
+	return c.endAsides()
 }
 
 // Facts implements store.Database.

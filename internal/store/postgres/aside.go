@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"brokerd/internal/store"
+)
+
+// asideLock is the advisory lock that each transaction beside the writer shares while it runs, so that the next broker
+// finds it: "brke" in ASCII.
+const asideLock = writerLock + 1
+
+// asideSettings are those of connections that write beside the writer besides. The writer's next commit has the rows on
+// the disk, since the log is written in order.
+const asideSettings = `
+SET synchronous_commit = off;
+`
+
+// underEpoch fails with a division by zero if another broker has begun to write.
+const underEpoch = `
+SELECT 1 / CAST(epoch = ? AS INTEGER) FROM meta`
+
+// Aside implements store.Database.
+func (d *Database) Aside(ctx context.Context) (store.Conn, error) {
+	c := &conn{db: d, aside: true, own: map[string]*stmt{}}
+	if err := c.connect(ctx); err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", d.Name(), withCause(err))
+	}
+	return c, nil
+}
+
+// runAside runs items as one transaction, which is sent as a whole: nothing of it waits for this process. It checks the
+// epoch behind the lock: either it finds the epoch of the next broker, or that broker finds the lock. If the connection
+// is lost, runAside runs the items again.
+func (c *conn) runAside(items ...item) ([]*pgconn.Result, error) {
+	before := []item{
+		{word: fmt.Sprintf(`SELECT pg_advisory_xact_lock_shared(%d)`, asideLock)},
+		c.item(underEpoch, c.db.epoch.Load()),
+	}
+	items = append(before, items...)
+	results, err := c.again(items)
+	if err != nil && c.pg == nil {
+		results, err = c.again(items)
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "22012" && len(results) < len(before) {
+		err = fmt.Errorf("%w: another brokerd has begun to write to the database", store.ErrUnknown)
+	}
+	return results[min(len(before), len(results)):], err
+}
+
+// again sends items on a connection, which it makes if there is none.
+func (c *conn) again(items []item) ([]*pgconn.Result, error) {
+	if err := c.connect(context.Background()); err != nil {
+		return nil, err
+	}
+	return c.exchange(items...)
+}
+
+// endAsides ends the transactions that brokers before this one still run beside their writers.
+func (c *conn) endAsides() error {
+	var left int64
+	err := c.scan(fmt.Sprintf(`
+		SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, %d)) FROM pg_locks
+		WHERE locktype = 'advisory' AND classid = 0 AND objid = %d
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+		connectTime.Milliseconds(), asideLock), &left)
+	if err == nil && left > 0 {
+		err = errInUse()
+	}
+	return err
+}
