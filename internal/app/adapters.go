@@ -64,8 +64,8 @@ func (c commons) Coordination(q store.Querier, session int64) (n work.Coordinati
 
 // tables are those of the features, with the files that belong to them.
 type tables struct {
-	dir    string // the data folder
-	hashes bool   // compare the hashes of artifacts
+	contents artifacts.Contents // of artifacts; nil = their folder is missing
+	hashes   bool               // compare their hashes
 
 	sleeping func(ctx context.Context) ([]string, error) // nil unless the broker runs
 }
@@ -85,7 +85,7 @@ func (t tables) Checks() []func(store.Querier) ([]string, error) {
 		locks.Checks(admin.MostProblems),
 		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems),
 		handoffs.Checks(admin.MostProblems),
-		votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
+		votes.Checks(admin.MostProblems), artifacts.Checks(t.contents, admin.MostProblems, t.hashes))
 }
 
 // Count implements admin.Tables.

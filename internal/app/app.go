@@ -233,10 +233,15 @@ func (a *App) start(ctx context.Context) error {
 		Tasks:     p.tasks.Held,
 		Resumed:   []func(*store.Tx) error{p.broker.Waiters.DrainEnded, p.tasks.DrainEnded},
 	})
-	p.artifacts, err = artifacts.New(desk, artifacts.Options{Dir: c.Dir, Disk: p.diskguard, Transfers: watch})
+	contents, inFolder, err := c.contents(p.store)
 	if err != nil {
 		return err
 	}
+	of := artifacts.Options{Transfers: watch}
+	if inFolder {
+		of.Disk = p.diskguard
+	}
+	p.artifacts = artifacts.New(desk, contents, of)
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
 	p.handoffs = handoffs.New(desk, p.tasks, p.locks, p.artifacts)
 	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
@@ -320,7 +325,7 @@ func (a *App) start(ctx context.Context) error {
 	a.sleeping = func(ctx context.Context) ([]string, error) {
 		return gauges.SleepingMailboxes(ctx, p.store, p.broker.Waiters, admin.MostProblems)
 	}
-	inspector := admin.NewInspector(p.store, tables{dir: c.Dir, sleeping: a.sleeping}, p.events)
+	inspector := admin.NewInspector(p.store, tables{contents: contents, sleeping: a.sleeping}, p.events)
 	register(p, log, adminService{
 		admin.NewService(admin.Parts{
 			Facts:      facts,

@@ -40,7 +40,7 @@ func Check(ctx context.Context, c Config) (problems []string, counted string, er
 			err = errors.Join(err, e)
 		}
 	}()
-	problems, totals, err := admin.NewInspector(st, tables{dir: c.Dir, hashes: true}, events.New(st, c.Clock, c.Log)).Check(ctx)
+	problems, totals, err := c.inspect(ctx, st, events.New(st, c.Clock, c.Log))
 	if err != nil {
 		return nil, "", err
 	}
@@ -50,4 +50,17 @@ func Check(ctx context.Context, c Config) (problems []string, counted string, er
 	}
 	return problems, fmt.Sprintf("%d messages, %d deliveries, %d events, revision %d",
 		totals.Messages, totals.Deliveries, totals.Events, totals.Revision), nil
+}
+
+// inspect checks a store without other users, with the contents of artifacts, for which it makes no folder.
+func (c Config) inspect(ctx context.Context, st *store.Store, journal *events.Log) ([]string, admin.Totals, error) {
+	t := tables{hashes: true}
+	_, err := os.Stat(c.contentsFolder())
+	if c.contentsFolder() == "" || err == nil {
+		if t.contents, _, err = c.contents(st); err != nil {
+			return nil, admin.Totals{}, err
+		}
+		defer func() { _ = t.contents.Close() }() // it is only read
+	}
+	return admin.NewInspector(st, t, journal).Check(ctx)
 }

@@ -22,6 +22,7 @@ type Config struct {
 	Store string // URL of the PostgreSQL database that has the data; empty = SQLite in the data folder
 	// PasswordFile has the password of the user in Store; empty = it comes from PGPASSWORD or .pgpass.
 	PasswordFile string
+	Artifacts    string        // folder of the contents of artifacts; empty = in Dir, or in Store
 	Listen       []string      // HOST:PORT or unix:PATH, besides the data folder's socket; loopback without TLS
 	TLS          TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
 	Sync         string        // full (the default) or normal: see store.Sync

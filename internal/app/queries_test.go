@@ -23,6 +23,7 @@ var scans = map[string]string{
 	"archive.selectLeftover":         "its LIMIT ends it",
 	"artifacts.allContents":          "CheckDatabase",
 	"artifacts.invariants":           "CheckDatabase",
+	"artifacts.wrongChunks":          "CheckDatabase",
 	"auth.selectAll":                 "once, at the start; at most 20,000 credentials",
 	"backlog.deleteDepartures":       "departures that are not finished alone, when a session closes",
 	"admission.selectGated":          "halted agents and open breakers alone",

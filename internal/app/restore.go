@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"brokerd/internal/admin"
 	"brokerd/internal/backup"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -62,7 +61,7 @@ func RestoreInPlace(ctx context.Context, c Config) (last, next int64, problems [
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	journal := events.New(st, c.Clock, c.Log)
-	problems, _, err = admin.NewInspector(st, tables{dir: c.Dir, hashes: true}, journal).Check(ctx)
+	problems, _, err = c.inspect(ctx, st, journal)
 	if err != nil {
 		return 0, 0, nil, err
 	}
@@ -71,15 +70,16 @@ func RestoreInPlace(ctx context.Context, c Config) (last, next int64, problems [
 	return last, next, problems, err
 }
 
-// adopt checks an unpacked database, and notes that it was restored.
+// adopt checks an unpacked database with the contents beside it, and notes that it was restored.
 func adopt(ctx context.Context, c Config, m backup.Manifest) (next int64, err error) {
+	c.Artifacts = ""
 	st, err := openStore(ctx, c, store.Options{Unchecked: true, Restoring: true}, nil) // the check follows
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	journal := events.New(st, c.Clock, c.Log)
-	problems, _, err := admin.NewInspector(st, tables{dir: c.Dir, hashes: true}, journal).Check(ctx)
+	problems, _, err := c.inspect(ctx, st, journal)
 	if err != nil {
 		return 0, err
 	}

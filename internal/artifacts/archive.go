@@ -63,7 +63,7 @@ func (s *Service) Contents(ctx context.Context, session int64, to func(file stri
 // someContents returns a page of the hashes of a session's contents.
 func (s *Service) someContents(ctx context.Context, session int64, after string) (sums []string, err error) {
 	err = s.Store.Read(ctx, func(snap *store.Snapshot) error {
-		sums, err = names(snap.Query(everyContent, session, after, pageFiles))
+		sums, err = names(snap.Query(everyContent, session, after, pageNames))
 		return err
 	})
 	return sums, err
@@ -72,7 +72,7 @@ func (s *Service) someContents(ctx context.Context, session int64, after string)
 func (s *Service) content(
 	ctx context.Context, session int64, sum string, to func(file string, content io.Reader) error,
 ) error {
-	file, err := s.folder.open(sum)
+	content, err := s.open(ctx, sum)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.Store.Read(ctx, func(snap *store.Snapshot) error {
 			var size, versions int64
@@ -81,15 +81,15 @@ func (s *Service) content(
 				return nil
 			}
 			return errors.Join(err, fault.New(fault.Precondition, "CONTENT_MISSING",
-				"the file %s/%s is missing in the data folder, and without it the export would not be complete: restore it from "+
-					"a backup", Folder, sum))
+				"the content %s of an artifact is missing, and without it the export would not be complete: restore it from a "+
+					"backup", sum))
 		})
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }() // it is only read
-	return to(Folder+"/"+sum, file)
+	defer func() { _ = content.Close() }() // it is only read
+	return to(Folder+"/"+sum, io.NewSectionReader(content, 0, content.Size()))
 }
 
 // A Mentions function finds which of the texts live data of a session names, in a page of the data after

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"brokerd/internal/work"
 )
 
-// Folder is the folder of the contents, below the data folder.
+// Folder is the folder of the contents, below the data folder, unless another one is named.
 const Folder = "artifacts"
 
 // noun names the kind in metrics and in lists of work.
@@ -49,10 +48,9 @@ type Transfers interface {
 	Transferred(direction string, bytes int64)
 }
 
-// Options say what a Service needs beside a work.Desk. Disk and Transfers may be nil.
+// Options say what a Service needs beside a work.Desk and contents. Disk and Transfers may be nil.
 type Options struct {
-	Dir       string // the data folder
-	Disk      Disk
+	Disk      Disk // which the contents fill
 	Transfers Transfers
 }
 
@@ -63,16 +61,17 @@ type Service struct {
 	*work.Desk
 	Options
 	log      *zap.Logger
-	folder   *folder
+	contents Contents
 	mentions []Mentions // of all features
 
 	drain   sync.Once
 	drained chan struct{} // closed when transfers are to end
 
-	publishing sync.RWMutex // held to publish a file with its row; exclusively, to remove files without rows
+	publishing sync.RWMutex // held to publish a content with its row; exclusively, to remove contents without rows
 
 	mu        sync.Mutex        // guards the fields below
 	dropped   []string          // hashes of contents that sessions have lost
+	inUse     map[string]bool   // of these, the ones that were being read when they were to be removed
 	kept      int               // callers of Keep whose release has not run
 	uploading map[int64]int64   // announced bytes of the uploads under way, by session
 	read      map[int64][]int64 // by session: up to which keys the last search for mentions has read
@@ -82,24 +81,19 @@ type Service struct {
 	runners sync.WaitGroup
 }
 
-// New returns the artifacts of a store that was opened with Migrations, and opens the folder of their
-// contents. Stop closes the folder.
-func New(d *work.Desk, o Options) (*Service, error) {
-	f, err := openFolder(filepath.Join(o.Dir, Folder))
-	if err != nil {
-		return nil, fmt.Errorf("open artifacts: %w", err)
-	}
+// New returns the artifacts of a store that was opened with Migrations. Stop closes their contents.
+func New(d *work.Desk, contents Contents, o Options) *Service {
 	return &Service{
-		Desk: d, Options: o, log: d.Log.Named("artifacts"), folder: f, drained: make(chan struct{}),
-		uploading: map[int64]int64{}, read: map[int64][]int64{}, wake: make(chan struct{}, 1), stop: func() {},
-	}, nil
+		Desk: d, Options: o, log: d.Log.Named("artifacts"), contents: contents, drained: make(chan struct{}),
+		inUse: map[string]bool{}, uploading: map[int64]int64{}, read: map[int64][]int64{}, wake: make(chan struct{}, 1), stop: func() {},
+	}
 }
 
 // UseMentions keeps versions that features name from being removed by the retention. It is called
 // before Start.
 func (s *Service) UseMentions(of ...Mentions) { s.mentions = of }
 
-// Start removes the files that a crash has left, and begins to remove contents that lose their last
+// Start removes the contents that a crash has left, and begins to remove contents that lose their last
 // version.
 func (s *Service) Start(ctx context.Context) error {
 	if err := s.sweep(ctx); err != nil {
@@ -114,11 +108,11 @@ func (s *Service) Start(ctx context.Context) error {
 // Drain ends all transfers: fault.Unavailable (SHUTTING_DOWN). It may be called more than once.
 func (s *Service) Drain() { s.drain.Do(func() { close(s.drained) }) }
 
-// Stop ends the removal of contents and closes the folder. No transfer may be under way.
+// Stop ends the removal of contents and closes them. No transfer may be under way.
 func (s *Service) Stop() error {
 	s.stop()
 	s.runners.Wait()
-	return s.folder.close()
+	return s.contents.Close()
 }
 
 func shuttingDown() error {

@@ -1,51 +1,49 @@
 package artifacts
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// Checks returns what inspects the tables and the folder of contents below a data folder, each for
-// one snapshot. A check returns one line per problem, at most so many. With hashes, the checks also
-// read every content and compare its hash, which takes seconds per GiB.
-func Checks(dir string, most int, hashes bool) []func(q store.Querier) ([]string, error) {
+// Checks returns what inspects the tables and the contents, each for one snapshot. A check returns one line per problem,
+// at most so many. With hashes, the checks also read every content and compare its hash, which takes seconds per GiB:
+// it is for a store without other users. Nil contents are missing.
+func Checks(contents Contents, most int, hashes bool) []func(q store.Querier) ([]string, error) {
 	checks := []func(store.Querier) ([]string, error){
-		func(q store.Querier) ([]string, error) {
-			return checkFiles(q, filepath.Join(dir, Folder), most, hashes)
-		},
+		func(q store.Querier) ([]string, error) { return checkContents(q, contents, most, hashes) },
 	}
 	name := func(name string) string { return fmt.Sprintf("artifact %q", name) }
 	return append(checks, work.Checks(most, invariants[:], name)...)
 }
 
-// checkFiles checks that every content has its file.
-func checkFiles(q store.Querier, dir string, most int, hashes bool) (problems []string, err error) {
+// checkContents checks that every content is there.
+func checkContents(q store.Querier, contents Contents, most int, hashes bool) (problems []string, err error) {
+	if contents != nil {
+		problems, err = contents.Check(q, most)
+	}
+	if err != nil || contents != nil && !hashes {
+		return problems, err
+	}
 	sizes := map[string]int64{}
 	if err := EachContent(q, func(sum string, size int64) { sizes[sum] = size }); err != nil || len(sizes) == 0 {
-		return nil, err
+		return problems, err
 	}
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return []string{fmt.Sprintf("the folder %s is missing, and with it the contents of all artifacts", dir)}, nil
+	if contents == nil {
+		return []string{"the folder of artifacts is missing, and with it the contents of all artifacts"}, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }() // it is only read
 	for sum, size := range sizes {
 		if len(problems) == most {
 			break
 		}
-		if what := checkFile(root, sum, size, hashes); what != "" {
+		if what := checkHash(contents, sum, size); what != "" {
 			problems = append(problems, fmt.Sprintf("the content %s of artifacts %s", sum, what))
 		}
 	}
@@ -67,31 +65,25 @@ func EachContent(q store.Querier, fn func(sum string, size int64)) error {
 	return rows.Err()
 }
 
-// checkFile says what is wrong with the file of a content.
-func checkFile(root *os.Root, sum string, size int64, hashes bool) string {
-	file, err := root.Open(sum)
+// checkHash says what is wrong with a content that has the right size.
+func checkHash(contents Contents, sum string, size int64) string {
+	content, err := contents.Open(context.Background(), sum)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "has no file"
+		return "" // Check has said so
 	}
 	if err != nil {
 		return "cannot be read: " + err.Error()
 	}
-	defer func() { _ = file.Close() }() // it is only read
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return "cannot be read: " + err.Error()
-	case info.Size() != size:
-		return fmt.Sprintf("has a file of %d bytes instead of %d", info.Size(), size)
-	case !hashes:
-		return ""
+	defer func() { _ = content.Close() }() // it is only read
+	if content.Size() != size {
+		return "" // Check has said so
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, file); err != nil {
+	if _, err := io.Copy(h, io.NewSectionReader(content, 0, size)); err != nil {
 		return "cannot be read: " + err.Error()
 	}
 	if found := hex.EncodeToString(h.Sum(nil)); found != sum {
-		return "is damaged: its file has the hash " + found
+		return "is damaged: it has the hash " + found
 	}
 	return ""
 }

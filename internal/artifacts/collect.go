@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -23,7 +25,7 @@ func (s *Service) drop(tx *store.Tx, sums []string) {
 	})
 }
 
-// runCollector removes the files of contents that no session has any more, until ctx ends.
+// runCollector removes contents that no session has any more, until ctx ends.
 func (s *Service) runCollector(ctx context.Context) {
 	for {
 		select {
@@ -35,8 +37,8 @@ func (s *Service) runCollector(ctx context.Context) {
 	}
 }
 
-// Keep keeps the files of all contents until release is called, even if no session has a content any
-// more. It waits for a removal under way. The collector removes the files after the release.
+// Keep keeps all contents until release is called, even if no session has one any more. It waits for a removal
+// under way. The collector removes the contents after the release.
 func (s *Service) Keep() (release func()) {
 	s.publishing.RLock()
 	defer s.publishing.RUnlock()
@@ -59,23 +61,23 @@ func (s *Service) awaken() {
 	}
 }
 
-// collect removes the files of the dropped contents, unless a session has one of them.
+// collect removes the dropped contents, unless a session has one of them.
 func (s *Service) collect() {
 	s.mu.Lock()
 	sums := s.dropped
 	s.dropped = nil
 	s.mu.Unlock()
 	for len(sums) > 0 {
-		page := sums[:min(len(sums), pageFiles)]
+		page := sums[:min(len(sums), pageNames)]
 		sums = sums[len(page):]
 		if err := s.removeUnused(page); err != nil {
-			s.log.Warn("files of artifacts could not be removed; the next start removes them", zap.Error(err))
+			s.log.Warn("contents of artifacts could not be removed; the next start removes them", zap.Error(err))
 		}
 	}
 }
 
-// removeUnused removes the files of the contents that no session has. While Keep is in force, it puts
-// them off.
+// removeUnused removes the contents that no session has. While Keep is in force, it puts them off, and one that is
+// being read while it is.
 func (s *Service) removeUnused(sums []string) error {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
@@ -101,7 +103,12 @@ func (s *Service) removeUnused(sums []string) error {
 	}
 	var errs []error
 	for _, sum := range unused {
-		errs = append(errs, s.folder.remove(sum))
+		s.setInUse(sum, true) // beforehand, since its reader may end meanwhile
+		removed, err := s.contents.Remove(context.Background(), sum)
+		if removed || err != nil {
+			s.setInUse(sum, false)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -115,15 +122,64 @@ func (s *Service) putOff(sums []string) bool {
 	return s.kept > 0
 }
 
-// OpenContent opens the file of a content.
-func (s *Service) OpenContent(sum string) (io.ReadCloser, error) { return s.folder.open(sum) }
+// setInUse notes whether a content is to be removed when its reader ends.
+func (s *Service) setInUse(sum string, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if yes {
+		s.inUse[sum] = true
+	} else {
+		delete(s.inUse, sum)
+	}
+}
 
-// sweep removes temporary files, and files of contents that no session has.
+// A reading is a content that is being read.
+type reading struct {
+	Content
+	service *Service
+}
+
+// Close closes the content, and has the collector try again to remove contents that were being read.
+func (r reading) Close() error {
+	err := r.Content.Close()
+	s := r.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.inUse) > 0 {
+		s.dropped = slices.AppendSeq(s.dropped, maps.Keys(s.inUse))
+		clear(s.inUse)
+		s.awaken()
+	}
+	return err
+}
+
+// open opens a content. Errors: fs.ErrNotExist.
+func (s *Service) open(ctx context.Context, sum string) (Content, error) {
+	content, err := s.contents.Open(ctx, sum)
+	if err != nil {
+		return nil, err
+	}
+	return reading{content, s}, nil
+}
+
+// OpenContent opens a content for a backup.
+func (s *Service) OpenContent(sum string) (io.ReadCloser, error) {
+	content, err := s.open(context.Background(), sum)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.NewSectionReader(content, 0, content.Size()), content}, nil
+}
+
+// sweep removes what uploads have left, and contents that no session has.
 func (s *Service) sweep(ctx context.Context) error {
 	var unknown []string
-	err := s.folder.each(func(contents, temporary []string) error {
-		for _, name := range temporary {
-			if err := s.folder.remove(name); err != nil {
+	err := s.contents.Each(ctx, func(contents, drafts []string) error {
+		for _, name := range drafts {
+			if _, err := s.contents.Remove(ctx, name); err != nil {
 				return err
 			}
 		}

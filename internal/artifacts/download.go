@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strconv"
 
 	"google.golang.org/grpc"
@@ -36,11 +35,11 @@ func (s *Service) DownloadArtifact(
 	if err := c.Err(); err != nil {
 		return err
 	}
-	v, file, err := s.open(stream.Context(), in)
+	v, content, err := s.openVersion(stream.Context(), in)
 	if err != nil {
 		return fmt.Errorf("download artifact: %w", err)
 	}
-	defer func() { _ = file.Close() }() // it is only read
+	defer func() { _ = content.Close() }() // it is only read
 	offset, length := in.GetOffset(), v.Size-in.GetOffset()
 	if length < 0 {
 		return fault.New(fault.OutOfRange, "OFFSET_TOO_LARGE", "offset is %d, and version %d of %q has %d bytes", offset,
@@ -53,7 +52,7 @@ func (s *Service) DownloadArtifact(
 	if err != nil {
 		return err
 	}
-	return s.send(io.NewSectionReader(file, offset, length), stream)
+	return s.send(io.NewSectionReader(content, offset, length), stream)
 }
 
 // send sends a content in pieces. Errors: fault.Unavailable when the artifacts drain; those of the stream.
@@ -84,12 +83,12 @@ func (s *Service) send(content io.Reader, stream grpc.ServerStreamingServer[pb.D
 	}
 }
 
-// open finds a version and opens its content. The content of a version that is deleted in between
-// may be missing: open then finds out that the version is missing too. Errors: fault.NotFound;
+// openVersion finds a version and opens its content. The content of a version that is deleted in between
+// may be missing: openVersion then finds out that the version is missing too. Errors: fault.NotFound;
 // fault.Precondition (CONTENT_MISSING).
-func (s *Service) open(
+func (s *Service) openVersion(
 	ctx context.Context, in *pb.DownloadArtifactRequest,
-) (v *pb.ArtifactVersion, _ *os.File, err error) {
+) (v *pb.ArtifactVersion, _ Content, err error) {
 	for range 2 {
 		err := s.Read(ctx, func(snap *store.Snapshot, of directory.Session) (err error) {
 			v, err = requested(snap, of.ID, in)
@@ -98,14 +97,14 @@ func (s *Service) open(
 		if err != nil {
 			return nil, nil, err
 		}
-		file, err := s.folder.open(v.Sha256)
+		content, err := s.open(ctx, v.Sha256)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return v, file, err
+			return v, content, err
 		}
 	}
 	return nil, nil, fault.New(fault.Precondition, "CONTENT_MISSING",
-		"the content of version %d of %q is missing in the broker's data folder (%s/%s): restore the file from a backup, "+
-			"or upload the same content again", v.Version, v.Name, Folder, v.Sha256)
+		"the content of version %d of %q, with the hash %s, is missing: restore it from a backup, or upload the same content "+
+			"again", v.Version, v.Name, v.Sha256)
 }
 
 // requested finds the version that a request names.

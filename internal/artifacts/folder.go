@@ -1,123 +1,162 @@
 package artifacts
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
-	"syscall"
 
-	"brokerd/internal/fault"
+	"brokerd/internal/store"
 )
 
-// partial ends the names of temporary files.
-const partial = ".partial"
-
 // A folder has one file per content, named by its hash, and the temporary files of uploads. All
-// paths are opened through an os.Root. Its methods may be called concurrently.
+// paths are opened through an os.Root. It implements Contents.
 type folder struct{ root *os.Root }
 
-func openFolder(dir string) (*folder, error) {
+// OpenFolder returns contents that are files in a folder. If the folder is missing, but not the one in which it
+// belongs, OpenFolder makes it.
+func OpenFolder(dir string) (Contents, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
+		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
 	return &folder{root}, nil
 }
 
-func (f *folder) close() error { return f.root.Close() }
+// Close implements Contents.
+func (f *folder) Close() error { return f.root.Close() }
 
-// create returns a new temporary file and its name.
-func (f *folder) create() (name string, file *os.File, err error) {
-	name = "upload-" + rand.Text() + partial
-	file, err = f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	return name, file, err
+// A draftFile is a temporary file. It implements Draft.
+type draftFile struct {
+	*os.File
+	folder *folder
+	name   string // empty once it was kept
 }
 
-// keep gives a temporary file, which was synced, the name of its content, and syncs the folder.
-func (f *folder) keep(temporary, sum string) error {
-	if err := f.root.Rename(temporary, sum); err != nil {
-		return err
-	}
-	dir, err := f.root.Open(".")
+// Create implements Contents.
+func (f *folder) Create(context.Context) (Draft, error) {
+	name := draftPrefix + rand.Text() + draftSuffix
+	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return nil, diskFault("create a file for an upload", err)
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return &draftFile{file, f, name}, nil
 }
 
-// remove removes a file, if it exists.
-func (f *folder) remove(name string) error {
-	if err := f.root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
-		return err
+// Write implements io.Writer.
+func (d *draftFile) Write(p []byte) (int, error) {
+	n, err := d.File.Write(p)
+	if err != nil {
+		err = diskFault("write the content of an upload", err)
+	}
+	return n, err
+}
+
+// Keep implements Draft. It syncs the file, gives it the name of its content, and syncs the folder.
+func (d *draftFile) Keep(sum string) error {
+	if err := d.Sync(); err != nil {
+		return diskFault("sync an upload", err)
+	}
+	if err := d.folder.root.Rename(d.name, sum); err != nil {
+		return diskFault("rename an upload", err)
+	}
+	d.name = ""
+	dir, err := d.folder.root.Open(".")
+	if err != nil {
+		return diskFault("rename an upload", err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return diskFault("rename an upload", err)
 	}
 	return nil
 }
 
-// open opens a content.
-func (f *folder) open(sum string) (*os.File, error) { return f.root.Open(sum) }
-
-// has reports whether a content has a file of the right size.
-func (f *folder) has(sum string, size int64) bool {
-	info, err := f.root.Lstat(sum)
-	return err == nil && info.Mode().IsRegular() && info.Size() == size
+// Close implements Draft.
+func (d *draftFile) Close() error {
+	err := d.File.Close()
+	if d.name != "" {
+		_, removed := d.folder.Remove(context.Background(), d.name)
+		err = errors.Join(err, removed)
+	}
+	return err
 }
 
-// pageFiles is how many names each reads at a time.
-const pageFiles = 1000
+// Remove implements Contents. Who reads a file keeps it.
+func (f *folder) Remove(_ context.Context, name string) (bool, error) {
+	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return true, nil
+}
 
-// each calls fn with pages of the names of the folder's own files: contents and temporary files.
-func (f *folder) each(fn func(contents, temporary []string) error) error {
+// A contentFile is the file of a content. It implements Content.
+type contentFile struct {
+	*os.File
+	size int64
+}
+
+// Size implements Content.
+func (c *contentFile) Size() int64 { return c.size }
+
+// Open implements Contents.
+func (f *folder) Open(_ context.Context, sum string) (Content, error) {
+	file, err := f.root.Open(sum)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &contentFile{file, info.Size()}, nil
+}
+
+// Each implements Contents.
+func (f *folder) Each(_ context.Context, fn func(contents, drafts []string) error) error {
 	dir, err := f.root.Open(".")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }() // it is only read
 	for {
-		names, err := dir.Readdirnames(pageFiles)
+		names, err := dir.Readdirnames(pageNames)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		var contents, temporary []string
-		for _, name := range names {
-			switch {
-			case isHash(name):
-				contents = append(contents, name)
-			case strings.HasPrefix(name, "upload-") && strings.HasSuffix(name, partial):
-				temporary = append(temporary, name)
-			}
-		}
-		if err := fn(contents, temporary); err != nil {
+		if err := fn(sortNames(names)); err != nil {
 			return err
 		}
 	}
 }
 
-// isHash reports whether s is a SHA-256 as the broker writes it.
-func isHash(s string) bool {
-	if len(s) != 64 {
-		return false
+// Check implements Contents.
+func (f *folder) Check(q store.Querier, most int) (problems []string, err error) {
+	sizes := map[string]int64{}
+	if err := EachContent(q, func(sum string, size int64) { sizes[sum] = size }); err != nil {
+		return nil, err
 	}
-	return strings.Trim(s, "0123456789abcdef") == ""
-}
-
-// diskFault is the error of an operation on a file: fault.Unavailable (DISK_FULL) if the file system
-// is full.
-func diskFault(action string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		full := fault.New(fault.Unavailable, "DISK_FULL",
-			"the disk of the broker is full: nothing can be written until it has free space")
-		full.Cause = err
-		return full
+	for sum, size := range sizes {
+		if len(problems) == most {
+			break
+		}
+		info, err := f.root.Stat(sum)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			problems = append(problems, wrongSize(sum, -1, size))
+		case err != nil:
+			problems = append(problems, fmt.Sprintf("the content %s of artifacts cannot be read: %v", sum, err))
+		case info.Size() != size:
+			problems = append(problems, wrongSize(sum, info.Size(), size))
+		}
 	}
-	return fmt.Errorf("%s: %w", action, err)
+	return problems, nil
 }

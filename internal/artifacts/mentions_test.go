@@ -2,6 +2,7 @@ package artifacts_test
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,9 @@ func repository(t *testing.T, mentions artifacts.Mentions) (*artifacts.Service, 
 	t.Helper()
 	dir, clock := t.TempDir(), clockwork.NewRealClock()
 	st := testkit.Store(t, dir, clock, artifacts.Migrations())
-	r, err := artifacts.New(&work.Desk{Store: st, Clock: clock, Log: zap.NewNop()}, artifacts.Options{Dir: dir})
+	contents, err := artifacts.OpenFolder(filepath.Join(dir, artifacts.Folder))
 	apptest.NoError(t, err)
+	r := artifacts.New(&work.Desk{Store: st, Clock: clock, Log: zap.NewNop()}, contents, artifacts.Options{})
 	t.Cleanup(func() { apptest.NoError(t, r.Stop()) })
 	r.UseMentions(mentions)
 	apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error {

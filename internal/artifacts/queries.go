@@ -52,8 +52,21 @@ CREATE TABLE artifact_usage (
 	versions INTEGER NOT NULL, -- rows of artifact_versions
 	bytes    INTEGER NOT NULL -- of its contents
 );
-`}}
+`}, {Name: "artifacts/002_chunks", SQL: chunkTable, Server: chunkTable + `
+ALTER TABLE artifact_chunks ALTER COLUMN data SET STORAGE EXTERNAL;`}}
 }
+
+// chunkTable declares the rows of contents that are kept in the database. With SQLite they are files, and the table is
+// empty. PostgreSQL does not compress the data: it may be compressed already.
+const chunkTable = `
+CREATE TABLE artifact_chunks (
+	sha256 TEXT    NOT NULL, -- of the content; of one that is not complete yet, another name
+	n      INTEGER NOT NULL, -- from 0
+	data   BLOB    NOT NULL,
+	PRIMARY KEY (sha256, n)
+) WITHOUT ROWID;
+CREATE INDEX artifact_chunks_first ON artifact_chunks (sha256) WHERE n = 0;
+`
 
 const versionColumns = `
 name, version, revision, sha256, size, media_type, description, labels, task_id, author, created_at, replaced_at`
@@ -199,3 +212,39 @@ WHERE (session, name) IN (SELECT session, name FROM artifacts WHERE session = ? 
 
 const deleteUsage = `
 DELETE FROM artifact_usage WHERE session = ?`
+
+// A chunk that is there already was written by the same upload.
+const insertChunk = `
+INSERT INTO artifact_chunks (sha256, n, data) VALUES (?, ?, ?)
+ON CONFLICT (sha256, n) DO NOTHING`
+
+// The chunks of a content that a draft replaces: none if there is no such draft any more, since this is a repetition.
+const deleteReplaced = `
+DELETE FROM artifact_chunks
+WHERE sha256 = ? AND EXISTS (SELECT 1 FROM artifact_chunks AS draft WHERE draft.sha256 = ? AND draft.n = 0)`
+
+const renameChunks = `
+UPDATE artifact_chunks SET sha256 = ? WHERE sha256 = ?`
+
+const deleteChunks = `
+DELETE FROM artifact_chunks WHERE sha256 = ?`
+
+// The size of a content; -1 without a chunk.
+const sizeOfChunks = `
+SELECT coalesce(sum(length(data)), -1) FROM artifact_chunks WHERE sha256 = ?`
+
+const selectChunk = `
+SELECT data FROM artifact_chunks WHERE sha256 = ? AND n = ?`
+
+const selectChunked = `
+SELECT sha256 FROM artifact_chunks WHERE n = 0 AND sha256 > ? ORDER BY sha256 LIMIT ?`
+
+// Contents of sessions whose chunks have another size, or that have no chunks.
+const wrongChunks = `
+SELECT c.sha256, c.size, coalesce(sum(length(k.data)), -1)
+FROM (SELECT sha256, max(size) AS size FROM artifact_contents GROUP BY sha256) AS c
+	LEFT JOIN artifact_chunks k ON k.sha256 = c.sha256
+GROUP BY c.sha256, c.size
+HAVING coalesce(sum(length(k.data)), -1) <> c.size
+ORDER BY c.sha256
+LIMIT ?`

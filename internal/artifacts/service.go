@@ -217,8 +217,8 @@ type deleted struct {
 	Revision int64
 }
 
-// DeleteArtifact implements pb.ArtifactServiceServer. When it returns, the files of contents that no session
-// has any more are removed.
+// DeleteArtifact implements pb.ArtifactServiceServer. When it returns, the contents that no session has
+// any more are removed.
 func (s *Service) DeleteArtifact(
 	ctx context.Context, in *pb.DeleteArtifactRequest,
 ) (*pb.DeleteArtifactResponse, error) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"os"
 	"strconv"
 
 	"go.uber.org/zap"
@@ -26,8 +25,7 @@ import (
 type upload struct {
 	*Service
 	header *pb.ArtifactHeader // from commit on with the hash of the content
-	name   string             // of the temporary file
-	file   *os.File
+	draft  Draft
 	sum    hash.Hash
 	size   int64
 
@@ -70,15 +68,15 @@ func (s *Service) begin(ctx context.Context, h *pb.ArtifactHeader) (*upload, *pb
 		u.release() // the batch of the function may have been lost after it
 		return nil, nil, fmt.Errorf("begin upload: %w", err)
 	}
-	if known && s.folder.has(h.Sha256, h.Size) {
+	if known {
 		out, err := u.skip(ctx)
 		if !errors.Is(err, errUnknownContent) {
 			return nil, out, err
 		}
 	}
-	if u.name, u.file, err = s.folder.create(); err != nil {
+	if u.draft, err = s.contents.Create(ctx); err != nil {
 		u.release()
-		return nil, nil, diskFault("create a file for an upload", err)
+		return nil, nil, err
 	}
 	return u, nil, nil
 }
@@ -165,8 +163,8 @@ func (u *upload) write(chunk []byte) error {
 			return err
 		}
 	}
-	if _, err := u.file.Write(chunk); err != nil {
-		return diskFault("write the content of an upload", err)
+	if _, err := u.draft.Write(chunk); err != nil {
+		return err
 	}
 	_, _ = u.sum.Write(chunk) // a hash never fails
 	u.size += int64(len(chunk))
@@ -185,9 +183,6 @@ func (u *upload) commit(ctx context.Context) (*pb.UploadArtifactResponse, error)
 		return nil, mismatch("HASH_MISMATCH", "sha256", "is %s, and the content has %s", u.header.Sha256, sum)
 	}
 	u.header.Sha256 = sum
-	if err := u.file.Sync(); err != nil {
-		return nil, diskFault("sync an upload", err)
-	}
 	out, err := u.publish(ctx)
 	if err != nil {
 		u.abandon(sum)
@@ -196,14 +191,13 @@ func (u *upload) commit(ctx context.Context) (*pb.UploadArtifactResponse, error)
 	return out, nil
 }
 
-// publish renames the file, then commits its row.
+// publish keeps the content, then commits its row.
 func (u *upload) publish(ctx context.Context) (*pb.UploadArtifactResponse, error) {
 	u.publishing.RLock()
 	defer u.publishing.RUnlock()
-	if err := u.folder.keep(u.name, u.header.Sha256); err != nil {
-		return nil, diskFault("rename an upload", err)
+	if err := u.draft.Keep(u.header.Sha256); err != nil {
+		return nil, err
 	}
-	u.name = ""
 	return u.record(ctx, false)
 }
 
@@ -212,14 +206,17 @@ func (u *upload) publish(ctx context.Context) (*pb.UploadArtifactResponse, error
 func (u *upload) skip(ctx context.Context) (*pb.UploadArtifactResponse, error) {
 	u.publishing.RLock()
 	defer u.publishing.RUnlock()
-	if !u.folder.has(u.header.Sha256, u.header.Size) {
-		return nil, errUnknownContent
+	here, err := has(ctx, u.contents, u.header.Sha256, u.header.Size)
+	if err == nil && !here {
+		err = errUnknownContent
+	}
+	if err != nil {
+		return nil, err
 	}
 	return u.record(ctx, true)
 }
 
-// abandon removes the file of a content whose row could not be stored, unless another upload has
-// stored one.
+// abandon removes a content whose row could not be stored, unless another upload has stored one.
 func (s *Service) abandon(sum string) {
 	s.mu.Lock()
 	s.dropped = append(s.dropped, sum)
@@ -230,12 +227,8 @@ func (s *Service) abandon(sum string) {
 // close ends the upload. Without a commit before, nothing of it remains.
 func (u *upload) close() {
 	u.release()
-	err := u.file.Close()
-	if u.name != "" {
-		err = errors.Join(err, u.folder.remove(u.name))
-	}
-	if err != nil {
-		u.log.Warn("the file of an upload could not be removed; the next start removes it", zap.Error(err))
+	if err := u.draft.Close(); err != nil {
+		u.log.Warn("the content of an upload could not be removed; the next start removes it", zap.Error(err))
 	}
 }
 
