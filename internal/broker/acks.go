@@ -29,7 +29,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 	for i := range items {
 		o, held := s.open[items[i].Ref.Text]
 		if held {
-			items[i].key, items[i].ordered, items[i].bytes = o.key, o.ordered, o.bytes
+			items[i].key, items[i].class, items[i].ordered, items[i].bytes = o.key, o.class, o.ordered, o.bytes
 		}
 		acks = acks && held && items[i].Verb == Ack && items[i].Fault == nil
 	}
@@ -239,7 +239,7 @@ func (s *SettleTx) outcome(item *Settlement) (Settled, error) {
 func (s *SettleTx) acked(item *Settlement) error {
 	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
 	s.ended = append(s.ended, heldClaim{key: item.key})
-	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, item.key.Message); err != nil {
+	if err := s.Counters.countOne(s.tx, s.actor.Session, isAcked, item.key.Message, item.class); err != nil {
 		return err
 	}
 	if err := s.questions.Unanswered(s.tx, item.key.Message); err != nil {

@@ -59,6 +59,7 @@ type Claim struct {
 	key     mail.DeliveryID
 	ordered bool   // it has an ordering key, so finishing it promotes another
 	fresh   bool   // the first delivery to any agent
+	class   string // see classOf; empty for a resumed claim
 	unread  int    // bytes of a content that is only in the database; else 0
 	id      string // ClaimID, once it was asked for
 }

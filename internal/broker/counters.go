@@ -54,7 +54,7 @@ const (
 
 // Sent counts a message of a session that was sent.
 func (c *Counters) Sent(tx *store.Tx, session directory.Session, kind string) error {
-	return c.countOf(tx, session, isSent, kind)
+	return c.countOf(tx, session, isSent, classOf(kind))
 }
 
 // Full counts copies of a message that were refused because mailboxes are full.
@@ -71,19 +71,38 @@ func (c *Counters) count(tx *store.Tx, session directory.Session, fate string, m
 		return nil
 	}
 	for _, message := range messages {
-		var kind string
-		if err := tx.QueryRow(selectType, message).Scan(&kind); err != nil {
-			return err
-		}
-		if err := c.countOf(tx, session, fate, kind); err != nil {
+		if err := c.countOne(tx, session, fate, message, ""); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// countOf is count for one message of a known type.
-func (c *Counters) countOf(tx *store.Tx, session directory.Session, fate string, kind string) error {
+// countOne is count for one message whose class may be known; else it is empty.
+func (c *Counters) countOne(tx *store.Tx, session directory.Session, fate string, message int64, class string) error {
+	if c.observer == nil {
+		return nil
+	}
+	if class == "" {
+		var kind string
+		if err := tx.QueryRow(selectType, message).Scan(&kind); err != nil {
+			return err
+		}
+		class = classOf(kind)
+	}
+	return c.countOf(tx, session, fate, class)
+}
+
+// classOf returns the class under which the observer counts messages of a type: the family of a built-in one, or custom.
+func classOf(kind string) string {
+	if t := msgtype.BuiltIn(kind); t != nil {
+		return t.Family
+	}
+	return "custom"
+}
+
+// countOf is count for one message of a known class.
+func (c *Counters) countOf(tx *store.Tx, session directory.Session, fate, class string) error {
 	if c.observer == nil {
 		return nil
 	}
@@ -94,10 +113,6 @@ func (c *Counters) countOf(tx *store.Tx, session directory.Session, fate string,
 			return err
 		}
 		name = of.Name
-	}
-	class := "custom"
-	if t := msgtype.BuiltIn(kind); t != nil {
-		class = t.Family
 	}
 	tx.OnCommit(func() { c.observer.Message(fate, name, class) })
 	return nil

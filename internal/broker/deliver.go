@@ -80,6 +80,7 @@ func (b *Broker) handOver(tx *store.Tx, p *Post, to mail.Mailbox, name string, a
 	b.Waiters.give(tx, c, &Claim{
 		Message: *m, Mailbox: name, Number: 1, Attempt: 1, MaxAttempts: p.Attempts, ExpiresIn: c.claimFor,
 		key: mail.DeliveryID{Message: m.Revision, Mailbox: to.ID}, ordered: d.OrderingKey != "", fresh: true,
+		class: classOf(d.Type),
 	})
 	if to.Ref.Kind == mail.AgentMailbox {
 		b.Waiters.Arrived(tx, to.ID)
@@ -92,7 +93,7 @@ func (b *Broker) DeliverAwaited(tx *store.Tx, p *Post, asker mail.Actor) error {
 	m := &p.Message
 	tx.Exec(insertAwaited, m.Revision, asker.Mailbox, p.Rank, p.Attempts, m.CreatedAt, m.ExpiresAt)
 	for _, fate := range []string{isDelivered, isAcked} {
-		if err := b.Counters.countOf(tx, asker.Session, fate, p.Draft.Type); err != nil {
+		if err := b.Counters.countOf(tx, asker.Session, fate, classOf(p.Draft.Type)); err != nil {
 			return err
 		}
 	}

@@ -380,7 +380,7 @@ func (b *Broker) claimed(tx *store.Tx, a mail.Actor, consumer string, claims []C
 	details.WriteString(`,"claims":[`)
 	for i := range claims {
 		if claims[i].fresh {
-			if err := b.Counters.count(tx, a.Session, isDelivered, claims[i].Revision); err != nil {
+			if err := b.Counters.countOne(tx, a.Session, isDelivered, claims[i].Revision, claims[i].class); err != nil {
 				return err
 			}
 		}
@@ -416,6 +416,7 @@ func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Dura
 	} else {
 		tx.Exec(updateClaim, holder, consumer, tx.Now(), lasts, r.key.Message, r.key.Mailbox)
 	}
+	r.class = classOf(r.kind)
 	r.Number = r.claims + 1
 	r.ExpiresIn = lasts
 }

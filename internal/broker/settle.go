@@ -50,6 +50,7 @@ type Settlement struct {
 
 	// Streams set these for the claims that they have.
 	key     mail.DeliveryID
+	class   string
 	ordered bool
 	bytes   int  // of the message
 	applied bool // the round of acks has changed its row

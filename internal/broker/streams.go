@@ -67,6 +67,7 @@ type ClaimStream struct {
 type openClaim struct {
 	key      mail.DeliveryID
 	bytes    int
+	class    string
 	ordered  bool
 	sent     bool
 	released bool      // the consumer has its capacity back
@@ -270,7 +271,7 @@ func (s *ClaimStream) deliver(claims []Claim) {
 	}
 	for i := range claims {
 		c := &claims[i]
-		s.open[c.ClaimID()] = openClaim{key: c.key, bytes: c.size(), ordered: c.ordered, since: now}
+		s.open[c.ClaimID()] = openClaim{key: c.key, bytes: c.size(), class: c.class, ordered: c.ordered, since: now}
 	}
 	if s.frame.Deliver == nil {
 		s.frame.Deliver = claims
