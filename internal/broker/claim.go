@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"sync"
 	"time"
 
 	"brokerd/internal/fault"
@@ -125,8 +126,10 @@ type claimCall struct {
 	*Broker
 	wish   *Wish
 	waiter *consumer    // nil unless the call waits
-	left   bool         // the call does not read taken any more; it belongs to the writer
 	taken  chan []Claim // the claims that the waiter receives, and nil when it is dismissed
+
+	mu   sync.Mutex // guards left
+	left bool       // the call does not read taken any more
 }
 
 // claim claims what is ready. If nothing is, and the call wants to wait, it makes the call wait.
@@ -184,7 +187,9 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 	k.dismissed = func(why error) { k.ended = why; call.taken <- nil }
 	k.deliver = func(claims []Claim) {
 		b.Waiters.remove(k) // the call takes claims once
-		if call.left {      // a dispatch that has failed before gives them only now
+		call.mu.Lock()
+		defer call.mu.Unlock()
+		if call.left { // a dispatch that has failed before gives them only now
 			b.Running.giveBack(k.actor, claims)
 			return
 		}
@@ -220,13 +225,10 @@ func (call *claimCall) await(ctx context.Context, empty Claims) (Claims, error) 
 		return Claims{Claims: claims}, nil
 	}
 	k.gone.Store(true)
-	// Later batches deliver nothing to the consumer. Earlier ones have delivered by the time at which this function has
-	// run.
+	// The batch of this function, and earlier ones, have delivered by the time at which it is answered. Later ones deliver
+	// nothing to the consumer.
 	drained := call.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
-		tx.OnCommit(func() {
-			call.Waiters.remove(k)
-			call.left = true
-		})
+		tx.OnCommit(func() { call.Waiters.remove(k) })
 		if err != nil {
 			return nil
 		}
@@ -235,18 +237,30 @@ func (call *claimCall) await(ctx context.Context, empty Claims) (Claims, error) 
 		}
 		return failed
 	})
-	select {
-	case claims := <-call.taken:
-		if err == nil && claims != nil {
-			return Claims{Claims: claims, Notices: empty.Notices}, nil
-		}
+	claims = call.leave()
+	if err == nil && claims != nil {
+		return Claims{Claims: claims, Notices: empty.Notices}, nil
+	}
+	if claims != nil {
 		call.Running.giveBack(k.actor, claims)
-	default:
 	}
 	if err == nil {
 		err = drained
 	}
 	return empty, err
+}
+
+// leave has the writer give nothing more to the call, and returns the claims that it was given before.
+func (call *claimCall) leave() []Claim {
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	call.left = true
+	select {
+	case claims := <-call.taken:
+		return claims
+	default:
+		return nil
+	}
 }
 
 // awaitMail returns the claims that the consumer receives. It returns none, without an error, when
