@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,4 +110,31 @@ func wantResent(t testing.TB, first, again *pb.SendResult) {
 	want(t, "duplicate", again.Duplicate, true)
 	want(t, "id", again.Id, first.Id)
 	want(t, "revision", again.Revision, first.Revision)
+}
+
+// A batch of a stream fails after the next one was sent, as it does while the database cannot be reached. The next one is
+// refused with it: its numbers would have the broker refuse those of the lost batch for good.
+func TestProducer_ABatchBehindALostOneIsRefused(t *testing.T) {
+	t.Parallel()
+	var on atomic.Bool
+	w := newWorld(t, dropping(1, &on))
+	a := w.agent("a", "")
+	s := a.sender()
+	s.exchange(numbered("p", 1, 2))
+	on.Store(true)
+	for _, r := range s.exchange(&pb.SendRequest{FirstNumber: 3, Messages: numbered("", 3, 2).Messages}) {
+		want(t, "reason", r.GetError().GetReason(), "DROPPED")
+	}
+	on.Store(false)
+	for _, r := range s.exchange(&pb.SendRequest{FirstNumber: 5, Messages: numbered("", 5, 2).Messages}) {
+		want(t, "code", codes.Code(r.GetError().GetCode()), codes.Unavailable)
+		want(t, "reason", r.GetError().GetReason(), "EARLIER_FAILED")
+	}
+	s.close()
+	for i, r := range a.sender().exchange(numbered("p", 1, 6)) {
+		want(t, "error", r.GetError(), nil)
+		want(t, "duplicate", r.GetDuplicate(), i < 2)
+	}
+	items, _ := a.receive(&pb.ReceiveRequest{})
+	want(t, "messages", len(items), 6)
 }

@@ -74,7 +74,8 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.Outbox[[]router.Outcome]) error {
 	who := identity.FromContext(stream.Context())
 	r := sendFrame{types: func() (*msgtype.Set, error) { return s.types(stream.Context()) }}
-	producer := ""
+	producer, pieces := "", 0
+	var sequence *router.Sequence // nil without a producer
 	for first := true; ; first = false {
 		err := stream.RecvMsg(&r)
 		if errors.Is(err, io.EOF) {
@@ -87,6 +88,9 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.O
 		if err != nil {
 			return err
 		}
+		if first && producer != "" {
+			sequence = &router.Sequence{}
+		}
 		if err := s.admission.AdmitBatch(stream.Context(), who, all.Drafts); err != nil {
 			return err
 		}
@@ -95,7 +99,8 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.O
 				return err
 			}
 			n, piece := pieceOf(all.Drafts), all
-			piece.Drafts = all.Drafts[:n]
+			piece.Drafts, piece.Sequence, piece.Place = all.Drafts[:n], sequence, pieces
+			pieces++
 			s.router.Submit(stream.Context(), who, piece, out.Put)
 			all.Drafts, all.First, all.At = all.Drafts[n:], all.First+int64(n), all.At+n
 		}

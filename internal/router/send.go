@@ -46,6 +46,28 @@ type Batch struct {
 	Producer string // empty = none
 	First    int64  // the number of the first draft, with a producer
 	At       int    // the index of the first draft in the request, for errors
+
+	// Of a stream with a producer: a number above those of a lost batch would have the broker refuse these for good.
+	Sequence *Sequence
+	Place    int // in the sequence, from 0
+}
+
+// A Sequence is batches of which each is accepted only after the one before. It belongs to the writer.
+type Sequence struct {
+	accepted store.Value[int]
+}
+
+// follow takes note of the next batch. Errors: fault.Unavailable (EARLIER_FAILED) if one before it was not accepted.
+func (q *Sequence) follow(tx *store.Tx, place int) error {
+	if q == nil {
+		return nil
+	}
+	if q.accepted.Get() != place {
+		return fault.New(fault.Unavailable, "EARLIER_FAILED",
+			"earlier messages of the stream could not be accepted: send them again, and then this one, on another stream")
+	}
+	q.accepted.Set(tx, place+1)
+	return nil
 }
 
 // size is about how many bytes the batch keeps in memory.
@@ -102,9 +124,12 @@ func (r *Router) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 	var outcomes []Outcome
 	r.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
+		if err := batch.Sequence.follow(tx, batch.Place); err != nil {
+			return err
+		}
 		a, err := r.core.Mailboxes.Acting(tx, c)
 		if err != nil {
-			return err
+			return refuse(outcomes, err)
 		}
 		s := r.NewTx(tx, a, from)
 		p, err := r.Producers.Open(tx, producers.Name{Session: a.Session.ID, Sender: a.Name, Name: batch.Producer})
@@ -148,6 +173,18 @@ func (r *Router) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 		}
 		done(outcomes)
 	})
+}
+
+// refuse makes a refusal the outcome of all drafts, and passes on what went wrong with the broker.
+func refuse(all []Outcome, err error) error {
+	switch fault.KindOf(err) {
+	case fault.Internal, fault.Unavailable:
+		return err
+	}
+	for i := range all {
+		all[i].Fault = err
+	}
+	return nil
 }
 
 // kept keeps a refusal as the outcome of item i of the request and passes on what went wrong with the broker.
