@@ -1,10 +1,9 @@
 // Package postgrestest gives tests a PostgreSQL server: one for each test binary, started with the first test that
-// asks for it, and one for the suite of all features (make test-postgres). scripts/test-deps.sh installs PostgreSQL.
-// No program imports it.
+// asks for it, one for a test that ends and starts its own, and one for the suite of all features (make test-postgres).
+// scripts/test-deps.sh installs PostgreSQL. No program imports it.
 package postgrestest
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,13 +11,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -60,12 +55,7 @@ func Database(t testing.TB, options ...string) string {
 		t.Fatal("the TestMain of this package does not run postgrestest.Tests")
 	}
 	shared.once.Do(func() { shared.server, shared.err = Start() })
-	switch {
-	case errors.Is(shared.err, errMissing) && os.Getenv("CI") != "true":
-		t.Skip(shared.err)
-	case shared.err != nil:
-		t.Fatal(shared.err)
-	}
+	need(t, shared.err)
 	name := fmt.Sprintf("test_%d", shared.made.Add(1))
 	server := shared.server.URL("postgres")
 	if err := run(server, `CREATE DATABASE `+name+` STRATEGY file_copy `+strings.Join(options, " ")); err != nil {
@@ -77,6 +67,17 @@ func Database(t testing.TB, options ...string) string {
 		}
 	})
 	return shared.server.URL(name)
+}
+
+// need ends a test that has no server.
+func need(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case errors.Is(err, errMissing) && os.Getenv("CI") != "true":
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
 }
 
 // Variable is the environment variable that has the tests of features keep their data on a PostgreSQL server. Its value
@@ -118,102 +119,6 @@ func Suite(t interface {
 
 // suite has the data folders with a database.
 var suite sync.Map
-
-// A Server is a PostgreSQL server that listens at a Unix socket alone, in its own temporary folder.
-type Server struct {
-	dir     string
-	process *os.Process
-	ended   chan struct{} // closed when the process has ended
-}
-
-// Start makes the files of a server and starts it.
-func Start() (*Server, error) {
-	initdb, err := find("initdb")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "postgres")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{dir: dir, ended: make(chan struct{})}
-	if err := s.start(initdb); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return s, nil
-}
-
-func (s *Server) start(initdb string) error {
-	attr, err := unprivileged(s.dir)
-	if err != nil {
-		return err
-	}
-	data := filepath.Join(s.dir, "data")
-	made := exec.Command(initdb, "-D", data, "-U", "broker", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	made.Dir, made.SysProcAttr = s.dir, attr
-	if out, err := made.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
-	}
-	program := exec.Command(filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-k", s.dir,
-		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200")
-	program.Dir, program.SysProcAttr = s.dir, attr
-	log, err := program.StderrPipe()
-	if err != nil {
-		return err
-	}
-	ready, said := make(chan error, 1), strings.Builder{}
-	report := func(err error) { // the first one counts
-		select {
-		case ready <- err:
-		default:
-		}
-	}
-	go func() {
-		defer close(s.ended)
-		runtime.LockOSThread() // the server ends with the thread that has started it
-		defer runtime.UnlockOSThread()
-		if err := program.Start(); err != nil {
-			report(err)
-			return
-		}
-		s.process = program.Process
-		for lines := bufio.NewScanner(log); lines.Scan(); {
-			if said.Len() < 1<<16 {
-				said.WriteString(lines.Text() + "\n")
-			}
-			if strings.Contains(lines.Text(), "ready to accept connections") {
-				report(nil)
-			}
-		}
-		report(fmt.Errorf("PostgreSQL does not start: %w\n%s", program.Wait(), said.String()))
-	}()
-	return <-ready
-}
-
-// find returns the path of one of PostgreSQL's programs. Debian puts them on no path.
-func find(program string) (string, error) {
-	if path, err := exec.LookPath(program); err == nil {
-		return path, nil
-	}
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + program)
-	if err != nil || len(found) == 0 {
-		return "", errors.Join(errMissing, err)
-	}
-	return found[len(found)-1], nil
-}
-
-// Stop ends the server and removes its files.
-func (s *Server) Stop() {
-	_ = s.process.Signal(syscall.SIGINT) // ends the connections first
-	<-s.ended
-	_ = os.RemoveAll(s.dir)
-}
-
-// URL returns the URL of a database; each server has the database postgres.
-func (s *Server) URL(database string) string {
-	u := url.URL{Scheme: "postgres", User: url.User("broker"), Path: "/" + database, RawQuery: url.Values{"host": {s.dir}}.Encode()}
-	return u.String()
-}
 
 // run runs a statement in a database.
 func run(url, text string) error {
