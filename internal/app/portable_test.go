@@ -30,7 +30,6 @@ var unportable = map[string]string{
 	"store.create":      "SQLite's list of tables",
 	"store.keepLog":     "SQLite's list of tables",
 	"store.tables":      "SQLite's list of tables",
-	"testkit.Ruin":      "SQLite's list of tables",
 }
 
 // TestQueries_PostgreSQLPreparesEveryStatement prepares every statement in the source of every package on PostgreSQL,
@@ -108,20 +107,39 @@ func prepare(ctx context.Context, db *pgconn.PgConn, name, query string) ([]uint
 func postgresTables(t *testing.T) *pgx.Conn {
 	t.Helper()
 	url := postgrestest.Database(t)
-	o := store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock()}
-	apptest.Start(t, apptest.With(func(c *app.Config) {
-		c.Options = func(of *store.Options) { o.Migrations = of.Migrations }
-	}))
-	database, err := postgres.New(url, "", o.Clock)
+	database, err := postgres.New(url, "", clockwork.NewRealClock())
 	apptest.NoError(t, err)
-	o.Database = database
-	s, err := store.Open(t.Context(), o)
+	s, err := store.Open(t.Context(), store.Options{
+		Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Database: database, Migrations: app.Migrations(),
+	})
 	apptest.NoError(t, err)
 	apptest.NoError(t, s.Close())
 	db, err := pgx.Connect(t.Context(), url)
 	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close(context.Background()) })
 	return db
+}
+
+// TestQueries_IndexesOnPostgreSQLEndWithTheKey finds every index without the key of its table: a page in the order of the
+// key would sort all rows that such an index finds.
+func TestQueries_IndexesOnPostgreSQLEndWithTheKey(t *testing.T) {
+	t.Parallel()
+	rows, err := postgresTables(t).Query(t.Context(), `
+		SELECT i.indexrelid::regclass::text, i.indkey::int2[] @> k.indkey::int2[]
+		FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_index k ON k.indrelid = i.indrelid AND k.indisprimary
+		WHERE c.relnamespace = current_schema()::regnamespace AND NOT i.indisunique`)
+	apptest.NoError(t, err)
+	var name string
+	var complete bool
+	tag, err := pgx.ForEachRow(rows, []any{&name, &complete}, func() error {
+		if !complete {
+			t.Errorf("the index %s does not have the key", name)
+		}
+		return nil
+	})
+	if err != nil || tag.RowsAffected() < 50 {
+		t.Errorf("only %d indexes were found: %v", tag.RowsAffected(), err)
+	}
 }
 
 // sequential are the statements whose plan on PostgreSQL reads a whole table or index that can grow, and which SQLite

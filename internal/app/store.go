@@ -35,10 +35,9 @@ import (
 	"brokerd/internal/work"
 )
 
-// openStore opens the data folder with the tables of every feature. Commits are observed unless measured is nil.
-func openStore(ctx context.Context, c Config, options store.Options, measured *metrics.Metrics) (*store.Store, error) {
-	options.Dir, options.Clock, options.Log = c.Dir, c.Clock, c.Log.Named("store")
-	options.Migrations = slices.Concat(
+// Migrations returns the steps that make the tables of every feature.
+func Migrations() []store.Migration {
+	return slices.Concat(
 		events.Migrations(),
 		idempotency.Migrations(),
 		sessions.Migrations(),
@@ -58,6 +57,12 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		auth.Migrations(),
 		drain.Migrations(),
 	)
+}
+
+// openStore opens the data folder with the tables of every feature. Commits are observed unless measured is nil.
+func openStore(ctx context.Context, c Config, options store.Options, measured *metrics.Metrics) (*store.Store, error) {
+	options.Dir, options.Clock, options.Log = c.Dir, c.Clock, c.Log.Named("store")
+	options.Migrations = Migrations()
 	if measured != nil {
 		options.Committed = measured.Committed
 	}

@@ -329,11 +329,36 @@ func (c *conn) Script(text string) error {
 		return errLost()
 	}
 	c.sent = c.begun
-	_, err := c.pg.Exec(context.Background(), declaration.Replace(text)).ReadAll()
+	keys, err := c.keys(text)
+	if err == nil {
+		_, err = c.pg.Exec(context.Background(), declare(text, keys)).ReadAll()
+	}
 	if c.pg.IsClosed() {
 		c.drop()
 	}
 	return classify(err, c.pg == nil)
+}
+
+// keys returns the columns of the key of each table, if a script declares an index.
+func (c *conn) keys(script string) (map[string][]string, error) {
+	keys := map[string][]string{}
+	if !index.MatchString(script) {
+		return keys, nil
+	}
+	results, err := c.pg.Exec(context.Background(), `
+		SELECT i.indrelid::regclass, a.attname
+		FROM pg_index i
+		JOIN pg_class t ON t.oid = i.indrelid
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+		WHERE i.indisprimary AND t.relnamespace = current_schema()::regnamespace
+		ORDER BY i.indrelid, array_position(i.indkey::int2[], a.attnum)`).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range results[0].Rows {
+		keys[string(row[0])] = append(keys[string(row[0])], string(row[1]))
+	}
+	return keys, nil
 }
 
 // Run implements store.Conn.
