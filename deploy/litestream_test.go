@@ -98,10 +98,10 @@ func loseDisk(t *testing.T, brokerd, litestream string) bool {
 	restored := processtest.New(t, brokerd)
 	restored.Args = b.Args
 	r.restore(ctx, restored.Dir())
-	jump := exec.CommandContext(ctx, brokerd, "restore", "--in-place", "--data", restored.Dir())
+	jump := exec.CommandContext(ctx, brokerd, "restored", "--data", restored.Dir())
 	jump.Env = processtest.Environment(t)
 	if out, err := jump.CombinedOutput(); err != nil {
-		t.Fatalf("brokerd restore: %v\n%s", err, out)
+		t.Fatalf("brokerd restored: %v\n%s", err, out)
 	}
 	if err := restored.Check(ctx); err != nil {
 		t.Fatal(err)

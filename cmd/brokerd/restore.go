@@ -14,9 +14,8 @@ import (
 
 func newRestore() *cobra.Command {
 	var s settings
-	var inPlace bool
 	cmd := &cobra.Command{
-		Use:   "restore [FILE] --data DIR",
+		Use:   "restore FILE --data DIR",
 		Short: "Unpack a backup into a new data folder",
 		Long: `restore unpacks a backup that "brokerctl admin backup" has made into a new or
 empty folder. It compares all hashes and checks the database as "brokerd check"
@@ -25,14 +24,10 @@ that no revision is issued twice; clients that resume from a revision which the
 backup does not have get the error RESTORED. A restore that was interrupted is
 repeated with the same command.
 
-With --in-place, another program, such as Litestream, has already restored the
-database in the folder: restore checks it, prints what is wrong, such as missing
-contents of artifacts, and makes the counter jump.`,
+After another program has restored the database, such as pg_restore or
+Litestream, use "brokerd restored".`,
 		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case inPlace && len(args) > 0:
-				return usageError{errors.New("--in-place takes no file: the database is in the data folder")}
-			case !inPlace && len(args) != 1:
+			if len(args) != 1 {
 				return usageError{errors.New("give the file of the backup, or - for standard input")}
 			}
 			return nil
@@ -41,8 +36,9 @@ contents of artifacts, and makes the counter jump.`,
 			if err := s.complete(cmd.Flags()); err != nil {
 				return usageError{err}
 			}
-			if inPlace {
-				return restoreInPlace(cmd, &s)
+			if s.Store != "" {
+				return usageError{errors.New("restore unpacks into a folder alone: leave --store out, " +
+					"and then copy the folder with brokerd migrate --from DIR --to postgres://…")}
 			}
 			from := cmd.InOrStdin()
 			if args[0] != "-" {
@@ -62,20 +58,41 @@ contents of artifacts, and makes the counter jump.`,
 		},
 	}
 	s.addFolderFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&inPlace, "in-place", false, "another program has restored the database in the data folder")
 	return cmd
 }
 
-func restoreInPlace(cmd *cobra.Command, s *settings) error {
-	last, next, problems, err := app.RestoreInPlace(cmd.Context(), s.config())
-	if err != nil {
-		return err
+func newRestored() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "restored",
+		Short: "Note that another program has restored the database",
+		Long: `restored is for a database that another program has restored: the one of
+--store, by PostgreSQL's tools, or the one in the data folder, by Litestream.
+Run it before the daemon starts on it. It checks the database, prints what is
+wrong, such as missing contents of artifacts, and makes the counter of revisions
+jump by 10^12, so that no revision is issued twice; clients that resume from a
+revision which the backup does not have get the error RESTORED.`,
+		Example: `  pg_restore --dbname postgres://brokerd@db/brokerd brokerd.dump
+  brokerd restored --store postgres://brokerd@db/brokerd`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.complete(cmd.Flags()); err != nil {
+				return usageError{err}
+			}
+			restored, err := app.NoteRestored(cmd.Context(), s.config())
+			if err != nil {
+				return err
+			}
+			for _, p := range restored.Problems {
+				fmt.Fprintln(cmd.OutOrStdout(), p)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "restored %s: revision %d; the counter continues at %d\n",
+				restored.Name, restored.Last, restored.Next)
+			return nil
+		},
 	}
-	for _, p := range problems {
-		fmt.Fprintln(cmd.OutOrStdout(), p)
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "restored %s: revision %d; the counter continues at %d\n", s.Data, last, next)
-	return nil
+	s.addFolderFlags(cmd.Flags())
+	return cmd
 }
 
 func reportRestored(w io.Writer, dir string, r *app.Restored) {

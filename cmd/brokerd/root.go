@@ -41,21 +41,21 @@ and check have more.`,
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newCheck(), newRestore(), newImport(), newExec(), newVersion(), manual.NewCommand((*pflag.FlagSet).FlagUsagesWrapped))
+	root.AddCommand(serve, newCheck(), newRestore(), newRestored(), newImport(), newExec(), newVersion(), manual.NewCommand((*pflag.FlagSet).FlagUsagesWrapped))
 	return root
 }
 
 // errUnsound is the outcome of a check that found something; the findings have been printed.
-var errUnsound = errors.New("the database is not sound: keep a copy of the folder, and restore a backup")
+var errUnsound = errors.New("the database is not sound: keep a copy of it, and restore a backup")
 
 func newCheck() *cobra.Command {
 	var s settings
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Look over a data folder while no daemon runs on it",
-		Long: `check reads the whole database and the invariants of its contents. Exit code 1
-if something is wrong. While a daemon runs on the folder, use "brokerctl admin
-check".`,
+		Short: "Look over the data while no daemon runs on it",
+		Long: `check reads the whole database, in the data folder or on the server of --store,
+and the invariants of its contents. Exit code 1 if something is wrong. While a
+daemon runs on it, use "brokerctl admin check".`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.complete(cmd.Flags()); err != nil {

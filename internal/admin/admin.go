@@ -101,7 +101,7 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 		return nil, Totals{}, err
 	}
 	for _, check := range i.tables.Checks() {
-		err = i.store.Read(ctx, func(s *store.Snapshot) error {
+		err = i.store.Inspect(ctx, func(s *store.Snapshot) error {
 			found, err := check(s)
 			problems = append(problems, found...)
 			return err
@@ -118,7 +118,7 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 		return nil, Totals{}, fmt.Errorf("check for sleeping mailboxes: %w", err)
 	}
 	problems = append(problems, sleeping...)
-	err = i.store.Read(ctx, func(s *store.Snapshot) (err error) {
+	err = i.store.Inspect(ctx, func(s *store.Snapshot) (err error) {
 		counted.Revision = s.Revision()
 		if counted.Messages, counted.Deliveries, err = i.tables.Count(s); err != nil {
 			return err

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"brokerd/internal/admin"
 	"brokerd/internal/events"
@@ -21,17 +19,14 @@ func InUse(err error) bool {
 	return errors.As(err, &f) && f.Reason == "IN_USE"
 }
 
-// Check looks over the data folder while no daemon runs on it, and returns what is wrong with it, one
-// line each, and a line on what was counted. It makes no folder and no database.
+// Check looks over a data folder, or a database on a server, while no daemon runs on it. It returns what is
+// wrong, one line each, and a line on what was counted. It makes no folder and no database.
 func Check(ctx context.Context, c Config) (problems []string, counted string, err error) {
 	if c, err = c.complete(); err != nil {
 		return nil, "", err
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, store.DatabaseFile)); errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("there is no database in %s", c.Dir)
-	}
 	// The check follows. It leaves the log alone, since a program such as Litestream may replicate it.
-	st, err := openStore(ctx, c, store.Options{Unchecked: true, Checkpoint: store.CheckpointExternal}, nil)
+	st, err := openStore(ctx, c, store.Options{Existing: true, Unchecked: true, Checkpoint: store.CheckpointExternal}, nil)
 	if err != nil {
 		return nil, "", err
 	}

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"brokerd/internal/backup"
@@ -22,6 +19,14 @@ import (
 type Restored struct {
 	backup.Manifest
 	Next int64 // the first revision after the jump of the counter: that of the event broker.restored
+}
+
+// An Adopted describes a database that another program has restored.
+type Adopted struct {
+	Name     string   // its folder or URL
+	Last     int64    // the revision of the backup
+	Next     int64    // the first revision after the jump of the counter
+	Problems []string // that a check has found, such as artifacts whose contents are missing
 }
 
 // Restore makes a data folder from a backup. The folder must be new, empty or left by an interrupted
@@ -45,29 +50,29 @@ func Restore(ctx context.Context, c Config, from io.Reader) (r Restored, err err
 	return r, folder.Finish()
 }
 
-// RestoreInPlace notes that another program, such as Litestream, has restored the database in the data
-// folder: the counter jumps as in Restore. It returns the last revision of the database, the first
-// after the jump, and the problems that a check finds, such as artifacts whose contents are missing.
-func RestoreInPlace(ctx context.Context, c Config) (last, next int64, problems []string, err error) {
+// NoteRestored notes that another program, such as pg_restore or Litestream, has restored the database:
+// the counter jumps as in Restore.
+func NoteRestored(ctx context.Context, c Config) (a Adopted, err error) {
 	if c, err = c.complete(); err != nil {
-		return 0, 0, nil, err
+		return a, err
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, store.DatabaseFile)); errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, nil, fmt.Errorf("there is no database in %s", c.Dir)
-	}
-	st, err := openStore(ctx, c, store.Options{Unchecked: true, Checkpoint: store.CheckpointExternal}, nil) // the check follows
+	// The check follows.
+	st, err := openStore(ctx, c, store.Options{Existing: true, Unchecked: true, Checkpoint: store.CheckpointExternal}, nil)
 	if err != nil {
-		return 0, 0, nil, err
+		return a, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	journal := events.New(st, c.Clock, c.Log)
-	problems, _, err = c.inspect(ctx, st, journal)
+	a.Problems, _, err = c.inspect(ctx, st, journal)
 	if err != nil {
-		return 0, 0, nil, err
+		return a, err
 	}
-	last = st.Revision()
-	next, err = jump(ctx, st, journal, map[string]any{})
-	return last, next, problems, err
+	if a.Name = c.Dir; st.OnServer() {
+		a.Name = st.Name()
+	}
+	a.Last = st.Revision()
+	a.Next, err = jump(ctx, st, journal, map[string]any{})
+	return a, err
 }
 
 // adopt checks an unpacked database with the contents beside it, and notes that it was restored.

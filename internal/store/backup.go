@@ -26,18 +26,18 @@ const (
 // Backup returns. A backup during which the log grows by more than the size of the database, or by
 // more than 256 MiB if the database is smaller, ends as fault.Unavailable (BACKUP_TOO_SLOW).
 // Other errors: fault.Canceled; fault.Unavailable after Close, if the disk is full, or if the
-// database is damaged.
+// database is damaged; fault.Precondition (ON_SERVER) if it is on a server.
 func (s *Store) Backup(ctx context.Context, path string, look func(*Snapshot) error, progress func(copied, total int64)) (revision int64, err error) {
 	select {
 	case <-s.closing:
 		return 0, errClosed()
 	default:
 	}
-	if s.path == "" {
-		return 0, errServer("back it up", "use pg_dump or pg_basebackup")
+	if s.server != nil {
+		return 0, errOnServer(s.server.Name())
 	}
 	defer s.holdLog()()
-	from, err := s.reader()
+	from, err := s.reader(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("back up: %w", err)
 	}
@@ -64,6 +64,14 @@ func (s *Store) Backup(ctx context.Context, path string, look func(*Snapshot) er
 		return 0, fmt.Errorf("back up: %w", errors.Join(err, os.Remove(path)))
 	}
 	return revision, nil
+}
+
+// errOnServer refuses a backup of a database on a server, and names the programs that make one.
+func errOnServer(name string) error {
+	return fault.New(fault.Precondition, "ON_SERVER",
+		"the broker keeps its data in PostgreSQL, which backs it up: pg_dump --format=custom --file=FILE '%s', "+
+			"or pg_basebackup with an archive of its log; after a restore, run brokerd restored --store '%[1]s' "+
+			"before brokerd starts again (docs/scale.md)", name)
 }
 
 // copyTo copies the snapshot of a connection to an empty file.

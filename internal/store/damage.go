@@ -182,7 +182,7 @@ func (s *Store) CheckBehind() {
 // a quarter of a core at most, on average, and holds no snapshot for longer than one table takes;
 // during that time the log cannot start over.
 func (s *Store) checkSlowly(ctx context.Context) error {
-	c, err := s.reader()
+	c, err := s.reader(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,10 +217,15 @@ func (s *Store) checkSlowly(ctx context.Context) error {
 	return nil
 }
 
-// reader opens a connection that is not one of the pool.
-func (s *Store) reader() (*conn, error) {
-	c, err := connect(s.path, reading, SyncFull)
-	if err != nil {
+// reader opens a connection that is not one of the pool, for statements that may take minutes.
+func (s *Store) reader(ctx context.Context) (c *conn, err error) {
+	if s.server != nil {
+		db, err := s.server.Connect(ctx, UseInspect)
+		if err != nil {
+			return nil, err
+		}
+		c = newConn(db)
+	} else if c, err = connect(s.path, reading, SyncFull); err != nil {
 		return nil, err
 	}
 	c.damage = s.damage

@@ -6,26 +6,37 @@ import (
 	"errors"
 	"iter"
 	"time"
-
-	"brokerd/internal/fault"
 )
 
 // ErrUnknown is the cause of an error after which the store must not go on: a server may have committed a transaction
 // or not, or another broker writes to the database. The process ends, as it does after a failed sync.
 var ErrUnknown = errors.New("what the database contains is unknown")
 
+// A Use is what a connection to a server is for.
+type Use int
+
+// The uses.
+const (
+	UseWrite   Use = iota // by the writer
+	UseRead               // for a Read, whose statements are short
+	UseInspect            // for a check, whose statements read whole tables
+	UseAside              // for changes beside the writer: each Run is a transaction
+)
+
 // A Database is a database on a server, which takes the place of the SQLite file.
 type Database interface {
-	// Connect opens a connection for the writer, or one that only reads. The writer's is opened first. It refuses a
-	// database that another broker writes to, or that is unfit.
-	Connect(ctx context.Context, writing bool) (Conn, error)
+	// Connect opens a connection. The writer's is opened first. Connect refuses a database that another broker writes
+	// to, or that is unfit. A connection beside the writer changes nothing once another broker leads.
+	Connect(ctx context.Context, use Use) (Conn, error)
 
-	// Aside opens a connection that changes rows beside the writer: each Run is a transaction. It changes nothing once
-	// another broker leads.
-	Aside(ctx context.Context) (Conn, error)
+	// Made reports whether the database has the tables of the engine. It refuses one that has other tables alone.
+	Made(c Conn) (bool, error)
 
-	// Create makes the tables of the engine, as schema declares them, unless they are there.
-	Create(c Conn, schema string) (made bool, err error)
+	// Create makes the tables of the engine, as schema declares them.
+	Create(c Conn, schema string) error
+
+	// Check returns what the server finds wrong with the database.
+	Check(ctx context.Context) (problems []string, err error)
 
 	// Name returns the URL of the database, without a password.
 	Name() string
@@ -124,13 +135,13 @@ func (d *Deferred) Changed(i int, rows int64) { d.statements[d.sent+i].changed =
 
 // openServer opens the connections to a database on a server.
 func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) {
-	w, err := s.connectServer(ctx, o, true)
+	w, err := s.connectServer(ctx, UseWrite)
 	if err != nil {
 		return nil, meta{}, err
 	}
-	made, err := o.Database.Create(w.db, schema)
-	if err == nil && made {
-		err = insertMeta(w, o.Clock.Now())
+	made, err := o.Database.Made(w.db)
+	if err == nil && !made {
+		err = o.createOnServer(w)
 	}
 	if err == nil {
 		err = migrate(w, o.allMigrations(), o.Clock, o.Log)
@@ -146,7 +157,7 @@ func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) 
 		return nil, meta{}, err
 	}
 	for range o.Readers {
-		r, err := s.connectServer(ctx, o, false)
+		r, err := s.connectServer(ctx, UseRead)
 		if err != nil {
 			return nil, meta{}, err
 		}
@@ -154,29 +165,37 @@ func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) 
 	}
 	s.asides = make(chan *conn, asides)
 	for range asides {
-		db, err := o.Database.Aside(ctx)
+		c, err := s.connectServer(ctx, UseAside)
 		if err != nil {
 			return nil, meta{}, err
 		}
-		s.asides <- s.keep(db)
+		s.asides <- c
 	}
 	s.sound = true // the server checks what it reads
 	return w, m, nil
 }
 
-func (s *Store) connectServer(ctx context.Context, o Options, writing bool) (*conn, error) {
-	db, err := o.Database.Connect(ctx, writing)
+// createOnServer makes the engine's own tables in an empty database.
+func (o *Options) createOnServer(c *conn) error {
+	if o.Existing {
+		return errNoData(o.Database.Name())
+	}
+	return transact(c, func() error {
+		if err := o.Database.Create(c.db, schema); err != nil {
+			return err
+		}
+		return insertMeta(c, o.Clock.Now())
+	})
+}
+
+func (s *Store) connectServer(ctx context.Context, use Use) (*conn, error) {
+	db, err := s.server.Connect(ctx, use)
 	if err != nil {
 		return nil, err
 	}
-	return s.keep(db), nil
-}
-
-// keep returns a connection that release closes.
-func (s *Store) keep(db Conn) *conn {
 	c := newConn(db)
 	s.conns = append(s.conns, c)
-	return c
+	return c, nil
 }
 
 // failed returns the error for which a server refuses everything in the present transaction, or nil.
@@ -185,9 +204,4 @@ func (c *conn) failed() error {
 		return nil
 	}
 	return c.failure
-}
-
-// errServer refuses what only the SQLite file has.
-func errServer(what, instead string) error {
-	return fault.New(fault.Precondition, "ON_SERVER", "the broker keeps its data on a database server, so it cannot %s: %s", what, instead)
 }

@@ -16,6 +16,28 @@ import (
 	"brokerd/internal/fault"
 )
 
+// lockDir makes the data folder, and locks it.
+func (s *Store) lockDir(o *Options) (err error) {
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return err
+	}
+	if o.Existing && o.Database == nil {
+		if _, err := os.Stat(filepath.Join(o.Dir, DatabaseFile)); errors.Is(err, fs.ErrNotExist) {
+			return errNoData(o.Dir)
+		}
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return err
+	}
+	if s.lock, err = lockFolder(o.Dir, o.Full); err != nil {
+		return err
+	}
+	if diskFull(o.Dir) {
+		o.Full()
+	}
+	return nil
+}
+
 // lockFolder makes sure that one daemon at a time uses the folder. The lock ends with the process,
 // however it ends; the file stays, since removing it could give two daemons a lock each. If the disk has
 // no space for the process id, lockFolder calls full, which may free some, and tries again.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -52,19 +53,43 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 	}
 	defer func() { s.idle <- c }()
 	s.reads.Add(1)
+	return s.snapshot(ctx, c).read(fn)
+}
+
+// Inspect is Read for a check, whose queries may read whole tables. It uses a connection of its own, and takes as long as
+// fn does. Meanwhile the write-ahead log cannot start over.
+func (s *Store) Inspect(ctx context.Context, fn func(*Snapshot) error) (err error) {
+	select {
+	case <-s.closing:
+		return errClosed()
+	default:
+	}
+	c, err := s.reader(ctx)
+	if err != nil {
+		return fmt.Errorf("begin reading: %w", err)
+	}
+	defer func() { _ = c.close() }() // it only reads: nothing can be lost
+	defer s.holdLog()()
+	snap := s.snapshot(ctx, c)
+	snap.most = math.MaxInt64
+	return snap.read(fn)
+}
+
+// read runs fn on the snapshot, in a transaction that begins and ends here.
+func (s *Snapshot) read(fn func(*Snapshot) error) error {
+	c := s.conn
 	if err := c.do(StepRead); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
-	snap := s.snapshot(ctx, c)
 	defer func() {
-		snap.over = true
+		s.over = true
 		c.closeRows()
 		_ = c.do(StepRollback) // nothing was written, and without a transaction there is nothing to end
 	}()
-	if err := c.queryRow(`SELECT revision, latest FROM meta`).Scan(&snap.revision, &snap.latest); err != nil {
+	if err := c.queryRow(`SELECT revision, latest FROM meta`).Scan(&s.revision, &s.latest); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
-	return fn(snap)
+	return fn(s)
 }
 
 // snapshot returns the snapshot of the transaction that has begun on a connection.

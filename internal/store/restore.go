@@ -25,6 +25,8 @@ CREATE TABLE restores (
 	next        INTEGER NOT NULL,    -- the first number after the jump
 	restored_at INTEGER NOT NULL
 );
+`}, {Name: "store/002_moved", SQL: `
+ALTER TABLE meta ADD COLUMN moved TEXT; -- where the data was moved to; '' while it is moved here; NULL = it is here
 `}}
 
 // A gap is the numbers between two revisions that a restore has left out.
@@ -68,6 +70,31 @@ func (s *Store) SkipGap(revision int64) int64 {
 		}
 	}
 	return revision
+}
+
+// A movedTo says whether the data is in the database.
+type movedTo struct {
+	marked bool
+	to     string // where it was moved to; empty = it is being moved here
+}
+
+// check refuses a database that does not have the data. name is that of the database.
+func (m movedTo) check(name string) error {
+	switch {
+	case !m.marked:
+		return nil
+	case m.to == "":
+		return fault.New(fault.Precondition, "MIGRATION_INCOMPLETE",
+			"a migration into %s was interrupted, and its data is incomplete: repeat the same 'brokerd migrate'", name)
+	}
+	return fault.New(fault.Precondition, "MOVED",
+		"the data of %s was moved to %s: start brokerd there; to use this old copy all the same, change it with "+
+			"UPDATE meta SET moved = NULL", name, m.to)
+}
+
+// errNoData refuses a place without a database.
+func errNoData(name string) error {
+	return fault.New(fault.Precondition, "NO_DATA", "there is no database of brokerd in %s", name)
 }
 
 // gapsOf reads the gaps of all restores.

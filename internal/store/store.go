@@ -103,6 +103,12 @@ type Options struct {
 	// Restoring opens a folder although a restore into it has not ended.
 	Restoring bool
 
+	// Existing refuses a folder and a server without a database: fault.Precondition (NO_DATA).
+	Existing bool
+
+	// Moving opens a database into which a migration has not ended, and one whose data was moved elsewhere.
+	Moving bool
+
 	// Unchecked leaves out the check for damage, for a caller that runs Check itself.
 	Unchecked bool
 
@@ -151,6 +157,7 @@ type meta struct {
 	latest   int64 // Unix nanoseconds
 	uptime   time.Duration
 	stopped  bool // cleanly
+	moved    movedTo
 	gaps     []gap
 }
 
@@ -213,17 +220,10 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, err
-	}
-	if s.lock, err = lockFolder(o.Dir, o.Full); err != nil {
-		return nil, err
-	}
-	if diskFull(o.Dir) {
-		o.Full()
+	if o.Dir != "" || o.Database == nil {
+		if err := s.lockDir(&o); err != nil {
+			return nil, err
+		}
 	}
 	var w *conn
 	var m meta
@@ -233,6 +233,13 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		w, m, err = s.openFolder(ctx, o)
 	}
 	if err != nil {
+		return nil, err
+	}
+	name := o.Dir
+	if s.server != nil {
+		name = s.server.Name()
+	}
+	if err := m.moved.check(name); err != nil && !o.Moving {
 		return nil, err
 	}
 	for _, c := range s.conns {
@@ -373,8 +380,8 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 
 // readMeta reads the row about the database as a whole, and the gaps of restores.
 func readMeta(c *conn) (m meta, err error) {
-	err = c.queryRow(`SELECT instance, revision, latest, uptime, stopped FROM meta`).
-		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped)
+	err = c.queryRow(`SELECT instance, revision, latest, uptime, stopped, moved IS NOT NULL, moved FROM meta`).
+		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped, &m.moved.marked, &m.moved.to)
 	if err == nil {
 		m.gaps, err = gapsOf(c)
 	}
@@ -391,16 +398,19 @@ func (s *Store) InstanceID() int64 { return s.instance }
 // Check reads the whole database and returns what is wrong with it: pages, indexes and foreign
 // keys. Nothing wrong is an empty result. It uses a connection of its own and slows nobody, but
 // while it runs the write-ahead log cannot start over: minutes of it cost disk space.
+//
+// A server checks its pages whenever it reads them, and its foreign keys with every change, so that
+// Check asks it for indexes alone, if it can check them.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	select {
 	case <-s.closing:
 		return nil, errClosed()
 	default:
 	}
-	if s.path == "" {
-		return nil, nil // the server checks what it reads
+	if s.server != nil {
+		return s.server.Check(ctx)
 	}
-	c, err := s.reader()
+	c, err := s.reader(ctx)
 	if IsDamage(err) {
 		s.damage.note(detail(err))
 		return []string{detail(err)}, nil

@@ -24,15 +24,6 @@ SET synchronous_commit = off;
 const underEpoch = `
 SELECT 1 / CAST(epoch = ? AS INTEGER) FROM meta`
 
-// Aside implements store.Database.
-func (d *Database) Aside(ctx context.Context) (store.Conn, error) {
-	c := &conn{db: d, aside: true, own: map[string]*stmt{}}
-	if err := c.connect(ctx); err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", d.Name(), withCause(err))
-	}
-	return c, nil
-}
-
 // runAside runs items as one transaction, which is sent as a whole: nothing of it waits for this process. It checks the
 // epoch behind the lock: either it finds the epoch of the next broker, or that broker finds the lock. If the connection
 // is lost, runAside runs the items again.

@@ -14,12 +14,11 @@ import (
 
 // A conn is a connection to the server. It implements store.Conn. When it is lost, the next transaction connects again.
 type conn struct {
-	db      *Database
-	writing bool
-	aside   bool           // each Run is a transaction beside the writer
-	pg      *pgconn.PgConn // nil when it is lost
-	made    int            // how often it was connected
-	named   int            // statements that it has prepared
+	db    *Database
+	use   store.Use
+	pg    *pgconn.PgConn // nil when it is lost
+	made  int            // how often it was connected
+	named int            // statements that it has prepared
 
 	pending []item         // words to send before the next statement
 	begun   bool           // StepBegin or StepRead was taken, and no end
@@ -73,14 +72,9 @@ func (c *conn) connect(ctx context.Context) error {
 }
 
 func (c *conn) prepareSession(ctx context.Context) error {
-	own := readerSettings
-	switch {
-	case c.writing:
-		own = writerSettings
-	case c.aside:
-		own = asideSettings
-	}
-	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || !c.writing {
+	own := [...]string{store.UseWrite: writerSettings, store.UseRead: readerSettings, store.UseInspect: inspectorSettings,
+		store.UseAside: asideSettings}[c.use]
+	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || c.use != store.UseWrite {
 		return err
 	}
 	if err := c.check(); err != nil {
@@ -176,7 +170,7 @@ func (c *conn) send(items []item) ([]*pgconn.Result, error) {
 		batch.ExecStatement(i.stmt.description, values, formats, i.stmt.formats)
 	}
 	c.sent = c.begun
-	if c.writing {
+	if c.use == store.UseWrite {
 		c.db.trips.Add(1)
 	}
 	results, err := c.pg.ExecBatch(context.Background(), &batch).ReadAll()
@@ -368,7 +362,7 @@ func (c *conn) Run(d *store.Deferred, n int) (int, error) {
 		items = append(items, item{stmt: st.(*stmt), args: slices.Clone(args)})
 	}
 	run := c.exchange
-	if c.aside {
+	if c.use == store.UseAside {
 		run = c.runAside
 	}
 	results, err := run(items...)

@@ -52,6 +52,15 @@ SET enable_bitmapscan = off;
 SET idle_in_transaction_session_timeout = '60s';
 `
 
+// inspectorSettings are those of connections that read whole tables besides.
+const inspectorSettings = `
+SET default_transaction_read_only = on;
+SET enable_seqscan = on;
+SET enable_hashjoin = on;
+SET enable_mergejoin = on;
+SET plan_cache_mode = auto;
+`
+
 // readerSettings are those of connections that only read besides. No statement of a snapshot takes as long as this.
 const readerSettings = `
 SET default_transaction_read_only = on;
@@ -99,12 +108,12 @@ func (d *Database) Name() string {
 }
 
 // Connect implements store.Database.
-func (d *Database) Connect(ctx context.Context, writing bool) (store.Conn, error) {
-	c := &conn{db: d, writing: writing, own: map[string]*stmt{}}
+func (d *Database) Connect(ctx context.Context, use store.Use) (store.Conn, error) {
+	c := &conn{db: d, use: use, own: map[string]*stmt{}}
 	if err := c.connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", d.Name(), withCause(err))
 	}
-	if writing {
+	if use == store.UseWrite {
 		if err := c.checkPooler(ctx); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
@@ -123,25 +132,27 @@ END $$;
 CREATE FUNCTION json_type(text TEXT) RETURNS TEXT IMMUTABLE LANGUAGE sql AS 'SELECT json_typeof(text::json)';
 `
 
-// Create implements store.Database.
-func (d *Database) Create(sc store.Conn, schema string) (made bool, err error) {
+// Made implements store.Database.
+func (d *Database) Made(sc store.Conn) (bool, error) {
 	c := sc.(*conn)
 	var tables, own int64
-	err = c.scan(`SELECT count(*), count(*) FILTER (WHERE relname = 'meta' AND EXISTS (
+	err := c.scan(`SELECT count(*), count(*) FILTER (WHERE relname = 'meta' AND EXISTS (
 			SELECT 1 FROM pg_attribute WHERE attrelid = pg_class.oid AND attname = 'epoch'))
 		FROM pg_class
 		WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')`, &tables, &own)
 	switch {
 	case err != nil || own > 0:
-		return false, err
+		return own > 0, err
 	case tables > 0:
 		return false, fault.New(fault.Precondition, "FOREIGN_DATABASE",
 			"the database has %d tables that are not brokerd's: name an empty database", tables)
 	}
-	if err := c.Script(schema); err != nil {
-		return false, err
-	}
-	return true, c.Script(functions + `
+	return false, nil
+}
+
+// Create implements store.Database.
+func (d *Database) Create(sc store.Conn, schema string) error {
+	return sc.Script(schema + functions + `
 		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
 		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions`)
 }

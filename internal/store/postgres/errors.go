@@ -70,5 +70,14 @@ func withCause(err error) error {
 	return &shown
 }
 
+// damageOf returns what the server says of damage that it has met; empty if the error is another one.
+func damageOf(err error) string {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && (refused.Code == "XX001" || refused.Code == "XX002") {
+		return refused.Message
+	}
+	return ""
+}
+
 // errLost is the error of a statement for which there is no connection.
 func errLost() error { return classify(errors.New("no connection"), true) }
