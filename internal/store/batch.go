@@ -38,6 +38,7 @@ type batch struct {
 	dirty    bool  // something has changed
 	lost     error // why the transaction is gone or cannot be committed
 	defect   bool  // a defect has lost it, not the disk
+	left     bool  // statements run together with the commit
 	careful  bool  // the statements of a function are sent, in a savepoint, before the next function
 }
 
@@ -67,17 +68,11 @@ func (w *writer) runBatch() {
 		}
 	}
 	w.end()
+	took := w.finish()
 	if b.defect {
 		w.runAgain()
+		took = w.finish()
 	}
-	if b.lost == nil && b.dirty {
-		b.lost = w.conn.count(Counter{w.counter, w.latest, w.uptime()})
-	}
-	begun := w.clock.Now()
-	if b.lost == nil {
-		b.lost = w.finish()
-	}
-	took := w.clock.Since(begun)
 	if b.lost != nil {
 		w.undo()
 	} else {
@@ -117,16 +112,29 @@ func (w *writer) runAgain() {
 	w.end()
 }
 
-// finish ends the transaction. Where nothing is left but what was undone it rolls back: SQLite
-// would write, and sync, the pages that were changed and changed back.
-func (w *writer) finish() error {
-	if err := w.halted(); err != nil {
-		return err
+// finish ends the transaction, unless it is lost, and returns the time that this takes. Where nothing is left but what
+// was undone it rolls back: SQLite would write, and sync, the pages that were changed and changed back.
+func (w *writer) finish() time.Duration {
+	b := &w.batch
+	if b.lost != nil {
+		return 0
 	}
-	if w.batch.touched || w.batch.dirty {
-		return w.commit()
+	if b.dirty {
+		b.lost = w.conn.count(Counter{w.counter, w.latest, w.uptime()})
 	}
-	return w.conn.do(StepRollback)
+	begun := w.clock.Now()
+	if b.lost == nil {
+		b.lost = w.halted()
+	}
+	switch {
+	case b.lost != nil:
+	case !b.touched && !b.dirty:
+		b.lost = w.conn.do(StepRollback)
+	default:
+		b.lost = w.commit()
+		b.defect = b.lost != nil && b.left && fault.KindOf(b.lost) != fault.Unavailable && !syncFailed(b.lost)
+	}
+	return w.clock.Since(begun)
 }
 
 // next picks the next function of the batch up: those that empty mailboxes first, as long as the
@@ -260,7 +268,7 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 	for _, r := range tx.rounds {
 		w.ask(r)
 	}
-	if len(b.deferred.statements) > mostDeferred {
+	if n := len(b.deferred.statements); n > mostDeferredOnServer || n > mostDeferred && w.conn.sqlite != nil {
 		w.sendAll()
 	}
 	return nil
@@ -340,7 +348,7 @@ func (w *writer) end() {
 			b.failed = append(b.failed, e)
 		}
 	}
-	w.sendAll()
+	w.leave()
 }
 
 // settle makes known what has been committed.
@@ -429,7 +437,7 @@ func (b *batch) again() {
 	b.onCommit, b.drops, b.later, b.failed = b.onCommit[:0], b.drops[:0], b.later[:0], b.failed[:0]
 	b.rounds, b.endings = b.rounds[:0], b.endings[:0]
 	b.ended, b.rows, b.noted = 0, 0, 0
-	b.touched, b.dirty, b.defect, b.careful = false, false, false, true
+	b.touched, b.dirty, b.defect, b.left, b.careful = false, false, false, false, true
 }
 
 // refusal is what the functions of a lost batch get.

@@ -202,6 +202,22 @@ func (c *conn) runNext(d *Deferred, n int) (int, error) {
 	return done, c.classify(err)
 }
 
+// leave has all statements that wait run together with the commit. It reports false if that cannot be, or is no gain.
+func (c *conn) leave(d *Deferred) bool {
+	if c.sqlite != nil {
+		return false
+	}
+	for i := d.sent; i < len(d.statements); i++ {
+		s := &d.statements[i]
+		st, err := c.find(s.query, s.inputs, false)
+		if st == nil || err != nil {
+			return false
+		}
+		s.statement = st
+	}
+	return c.db.Leave(d, len(d.statements)-d.sent)
+}
+
 // script runs any number of statements without arguments.
 func (c *conn) script(text string) error { return c.classify(c.db.Script(text)) }
 

@@ -6,9 +6,12 @@ import (
 	"brokerd/internal/fault"
 )
 
-// mostDeferred is how many statements may wait when a function has ended. More of them would end the batch later
-// than its limit of time, which their work counts for only when they are sent.
-const mostDeferred = 64
+// How many statements may wait when a function has ended. More of them would end the batch later than its limit of
+// time, which their work counts for only when they are sent. A server is sent as many as possible at once.
+const (
+	mostDeferred         = 64
+	mostDeferredOnServer = batchRows
+)
 
 // Deferred statements are those of Exec that wait to be sent, in order. A refused function removes its own.
 type Deferred struct {
@@ -97,6 +100,20 @@ func (w *writer) sendAll() {
 		return
 	}
 	b.deferred.empty()
+}
+
+// leave has what functions that have succeeded have left run together with the commit if that is better, and at once
+// if not.
+func (w *writer) leave() {
+	b := &w.batch
+	d := &b.deferred
+	n := len(d.statements) - d.sent
+	if b.lost != nil || n == 0 || b.careful || !w.conn.leave(d) {
+		w.sendAll()
+		return
+	}
+	b.left, b.dirty = true, true
+	d.sent = len(d.statements)
 }
 
 // lose gives a batch up because of a statement whose function has ended. Unless the disk is the reason, it is a

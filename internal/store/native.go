@@ -57,6 +57,9 @@ func (c *sqliteConn) Run(d *Deferred, n int) (int, error) {
 	return c.runInC(d, n)
 }
 
+// Leave implements Conn. SQLite gains nothing by it.
+func (c *sqliteConn) Leave(*Deferred, int) bool { return false }
+
 // runInC is Run.
 //
 // One call of C runs all of them, where the driver needs one for each argument and several for the statement. The broker

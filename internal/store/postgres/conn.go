@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
 
@@ -20,7 +21,7 @@ type conn struct {
 	made  int            // how often it was connected
 	named int            // statements that it has prepared
 
-	pending []item         // words to send before the next statement
+	pending []item         // words, and statements of Leave, to send before the next statement
 	begun   bool           // StepBegin or StepRead was taken, and no end
 	sent    bool           // something of the transaction was sent
 	counter *store.Counter // to store at the commit
@@ -129,7 +130,7 @@ func ends(items []item) bool { return len(items) > 0 && items[len(items)-1].word
 
 // try is exchange on the connection as it is.
 func (c *conn) try(items []item) ([]*pgconn.Result, error) {
-	for _, i := range items {
+	for _, i := range slices.Concat(c.pending, items) {
 		if i.stmt != nil {
 			if err := i.stmt.prepare(i.args); err != nil {
 				return nil, err
@@ -229,14 +230,29 @@ func (c *conn) end(word string, before ...item) error {
 		c.pending = nil
 	}
 	results, err := c.exchange(append(before, item{word: word})...)
+	if err != nil && c.pg != nil && c.pg.TxStatus() != 'I' {
+		c.begun, c.sent = true, true // a statement of Leave has failed
+	}
 	if err == nil && results[len(results)-1].CommandTag.String() != word {
 		err = fmt.Errorf("PostgreSQL answers %s with %s", word, results[len(results)-1].CommandTag)
 	}
 	return err
 }
 
-// commit commits the transaction with its fence. If the answer is lost, it looks what has become of the transaction.
+// commit commits the transaction with its fence. If the answer is lost, it looks what has become of the transaction. One
+// that was not committed, and of which nothing had been sent before, is sent again.
 func (c *conn) commit() error {
+	waiting, begun, counter := c.pending, c.sent, c.counter
+	err := c.commitOnce()
+	var f *fault.Error
+	if begun || c.pg == nil || !errors.As(err, &f) || f.Reason != ReasonLost {
+		return err
+	}
+	c.pending, c.counter = waiting, counter
+	return c.commitOnce()
+}
+
+func (c *conn) commitOnce() error {
 	switch {
 	case c.pg == nil:
 		return errLost()
@@ -370,6 +386,17 @@ func (c *conn) Run(d *store.Deferred, n int) (int, error) {
 		d.Changed(i, r.CommandTag.RowsAffected())
 	}
 	return len(results), err
+}
+
+// Leave implements store.Conn.
+func (c *conn) Leave(d *store.Deferred, n int) bool {
+	if c.undone() { // the server prepares nothing before it has returned to the savepoint
+		return false
+	}
+	for st, args := range d.Next(n) {
+		c.pending = append(c.pending, item{stmt: st.(*stmt), args: slices.Clone(args)})
+	}
+	return true
 }
 
 // Prepare implements store.Conn. The server prepares the statement when it first runs, with arguments that show the types

@@ -1,8 +1,8 @@
 // Package postgres keeps the tables of a store in a PostgreSQL database.
 //
 // A statement has one text, SQLite's: see Translate. The queue of a batch is sent at once, behind the words that begin
-// the transaction or set a savepoint, and answered at once. So a batch costs one wait for each read, one for its queue
-// and one for its commit. A result is read whole before its first row is used, since the connection runs one statement
+// the transaction or set a savepoint, and answered at once. The last queue of a batch is sent with its commit. So a batch
+// costs one wait for each read, for the statements before it and for its end. A result is read whole before its first row is used, since the connection runs one statement
 // at a time and a function may ask the next question between two rows.
 //
 // # One writer
@@ -13,8 +13,8 @@
 //
 // # A lost connection
 //
-// A transaction whose connection is lost before its commit is sent is not committed: its batch fails, and the next one
-// connects again. Where the answer to a commit is lost, the connection that gets the lock next looks in the row of meta,
+// A transaction whose connection is lost before its commit is sent is not committed. If nothing of it had arrived before,
+// it is sent again; else its batch fails, and the next one connects again. Where the answer to a commit is lost, the connection that gets the lock next looks in the row of meta,
 // where each commit counts itself. If there is none within half a minute, or another broker
 // was faster, the error is store.ErrUnknown, for which the broker ends.
 package postgres

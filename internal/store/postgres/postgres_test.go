@@ -416,15 +416,19 @@ func TestConnection_LostInATransaction(t *testing.T) {
 	testkit.NoError(t, s.Halted())
 }
 
-// Where the answer to a commit is lost, the store finds out what has become of the transaction.
+// Where the answer to a commit is lost, the store finds out what has become of the transaction. It makes one again that
+// was not committed, unless something of it was sent before, on which its function may rely.
 func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		arrives bool // the commit itself does
+		reads   bool // the function reads what it has written
 		want    []string
 	}{
-		"is confirmed if it was made": {true, []string{"before", "unsure", "after"}},
-		"fails if it was not":         {false, []string{"before", "after"}},
+		"is confirmed if it was made":           {true, false, []string{"before", "unsure", "after"}},
+		"is confirmed if it was made in parts":  {true, true, []string{"before", "unsure", "after"}},
+		"is made again if it was not":           {false, false, []string{"before", "unsure", "after"}},
+		"fails if parts of it were sent before": {false, true, []string{"before", "after"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -432,8 +436,15 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 			s := open(t, p.url)
 			testkit.NoError(t, add(s, "before"))
 			p.cutAtCommit(c.arrives)
-			err := add(s, "unsure")
-			if c.arrives {
+			err := s.Write(t.Context(), func(tx *store.Tx) error {
+				tx.Exec(insertItem, "unsure")
+				if !c.reads {
+					return nil
+				}
+				var n int
+				return tx.QueryRow(`SELECT count(*) FROM items`).Scan(&n)
+			})
+			if c.arrives || !c.reads {
 				testkit.NoError(t, err)
 			} else {
 				wantReason(t, err, fault.Unavailable, "DATABASE_LOST")
@@ -442,6 +453,26 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 			wantNames(t, s, c.want...)
 		})
 	}
+}
+
+// A statement that fails together with the commit refuses its function, and the next one goes on.
+func TestCommit_WithAStatementThatFails(t *testing.T) {
+	t.Parallel()
+	s := open(t, postgrestest.Database(t))
+	testkit.NoError(t, add(s, "before"))
+	together := func(name string, part any) error {
+		return s.Write(t.Context(), func(tx *store.Tx) error {
+			tx.Exec(insertItem, name)
+			tx.Exec(insertPart, part, "of "+name)
+			return nil
+		})
+	}
+	testkit.NoError(t, together("sound", 1)) // prepares the statements
+	if err := together("refused", 4711); err == nil {
+		t.Error("an item without a parent was added")
+	}
+	testkit.NoError(t, together("after", 1))
+	wantNames(t, s, "before", "sound", "after")
 }
 
 func TestStore_SaysWhyItCannotWrite(t *testing.T) {
