@@ -91,7 +91,9 @@ func (c *streamConsumer) load(ctx context.Context, d *daemon) error {
 		case *pb.ClaimResponse_Deliver:
 			claims = c.record.got(c.holder, f.Deliver.GetClaims())
 		case *pb.ClaimResponse_Results:
-			asked, claims = c.results(asked, f.Results.GetResults())
+			if asked, claims, err = c.results(asked, f.Results.GetResults()); err != nil {
+				return err
+			}
 		default:
 			c.record.wrong("%v was told %v", c.holder, answer)
 			continue
@@ -123,13 +125,17 @@ func (c *streamConsumer) settle(claims []*claim) (*pb.ClaimRequest, []*claim) {
 	return request, order
 }
 
-// results notes what came of the first of what was asked. It returns the rest, and the claims that were only extended.
-func (c *streamConsumer) results(asked []*claim, results []*pb.SettleResult) (rest, extended []*claim) {
+// results notes what came of the first of what was asked. It returns the rest, and the claims that were only extended; or
+// an error if the broker could not write.
+func (c *streamConsumer) results(asked []*claim, results []*pb.SettleResult) (rest, extended []*claim, err error) {
 	if len(results) > len(asked) {
 		c.record.wrong("%v settled %d claims and was answered %v", c.holder, len(asked), results)
-		return nil, nil
+		return nil, nil, nil
 	}
 	for i, got := range results {
+		if err := unavailable(got.GetError()); err != nil {
+			return nil, nil, err
+		}
 		switch {
 		case got.GetClaimId() != asked[i].id || got.GetError() != nil:
 			c.record.wrong("%v settled %s and was answered %v", c.holder, asked[i].id, got)
@@ -139,7 +145,7 @@ func (c *streamConsumer) results(asked []*claim, results []*pb.SettleResult) (re
 			c.record.done(asked[i : i+1])
 		}
 	}
-	return asked[len(results):], extended
+	return asked[len(results):], extended, nil
 }
 
 // A unaryConsumer claims and settles by unary calls, each settlement with a request id.

@@ -121,6 +121,14 @@ func cut(err error) bool {
 	}
 }
 
+// unavailable returns the error of one item of an answer if the broker could not write; nil if it has another one, or none.
+func unavailable(e *pb.ItemError) error {
+	if codes.Code(e.GetCode()) != codes.Unavailable {
+		return nil
+	}
+	return status.Error(codes.Unavailable, e.GetMessage())
+}
+
 // pause waits for as long as d, or until the context ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -13,7 +13,9 @@
 // Beside it are tests of a team at work, of which two are killed, and of leases: an agent that is killed, a daemon that is stopped and one that is
 // away for longer than they last.
 //
-// CRASH_KILLS is how often the daemon is killed (20), CRASH_SEED what the choices are drawn from (random, and
+// The same load runs on a PostgreSQL server, which is killed as well.
+//
+// CRASH_KILLS is how often the daemon is killed (20; 4 on PostgreSQL), CRASH_SEED what the choices are drawn from (random, and
 // printed). After 40 kills a new data folder is begun, with the next seed. The same seed gives the same choices, not the same timing.
 package crashtest_test
 

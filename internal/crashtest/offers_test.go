@@ -105,11 +105,14 @@ func (r *offerRecord) settling(offers []*offer, as outcome, why string) {
 	}
 }
 
-// confirm notes that the offers were settled.
+// confirm notes that the offers were settled, except those that the broker may have returned before.
 func (r *offerRecord) confirm(offers []*offer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range offers {
+		if time.Since(o.began) >= offerTime {
+			continue
+		}
 		o.confirmed = time.Now()
 		if o.asked == accepted {
 			r.counts["accepted"] += len(o.messages)

@@ -106,11 +106,17 @@ func (r *record) fault(format string, args ...any) {
 	}
 }
 
-// started notes that a daemon starts: no revision may be given now that was known before.
-func (r *record) started() {
+// raise has no revision given from now on that was known before.
+func (r *record) raise() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.floor = r.seen
+}
+
+// started notes that a daemon starts.
+func (r *record) started() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.starts = append(r.starts, time.Now())
 }
 

@@ -107,13 +107,16 @@ func (s *streamSender) makeUp(ctx context.Context, d *daemon) error {
 		if err != nil {
 			return err
 		}
-		results := answer.GetResults()
+		results, fault := taken(answer.GetResults())
 		part := again[at : at+len(results)]
 		s.record.sent(part, results, true)
 		for range part {
 			if at++; at > len(again)-len(s.open) {
 				s.confirm(1)
 			}
+		}
+		if fault != nil {
+			return fault
 		}
 	}
 }
@@ -137,12 +140,25 @@ func (s *streamSender) load(ctx context.Context, d *daemon) error {
 			if err != nil {
 				return err
 			}
-			results := answer.GetResults()
+			results, fault := taken(answer.GetResults())
 			s.record.sent(s.open[:len(results)], results, false)
 			s.confirm(len(results))
+			if fault != nil {
+				return fault
+			}
 		}
 		breathe(ctx, s.writer.random)
 	}
+}
+
+// taken returns the results before the first one that says UNAVAILABLE, and that one's error.
+func taken(results []*pb.SendResult) ([]*pb.SendResult, error) {
+	for i, r := range results {
+		if err := unavailable(r.GetError()); err != nil {
+			return results[:i], err
+		}
+	}
+	return results, nil
 }
 
 func (s *streamSender) request(batch []*message, first int64, opens bool) *pb.SendRequest {
