@@ -2,8 +2,6 @@ package artifacts_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -227,7 +225,7 @@ func TestDownload_SendsPartsFromAnOffset(t *testing.T) {
 	if err != nil || v.GetName() != "x" || string(got) != content {
 		t.Errorf("by hash: %v, %d bytes, %v", v, len(got), err)
 	}
-	apptest.NoError(t, os.Remove(filepath.Join(w.Dir(), "artifacts", sumOf(content))))
+	lose(w, sumOf(content))
 	_, _, err = download(a, &pb.DownloadArtifactRequest{Name: "x"})
 	apptest.Refused(t, err, codes.FailedPrecondition, "CONTENT_MISSING")
 	upload(a, "x", content) // the same content again restores the file

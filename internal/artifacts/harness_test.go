@@ -2,6 +2,7 @@ package artifacts_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,17 +11,40 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/postgrestest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Tests{M: m}) }
 
-// files returns the names of the files in the folder of contents.
+// onServer reports whether the broker keeps contents in a PostgreSQL database instead of files.
+func onServer(w *apptest.Broker) bool { return postgrestest.Suite(w, w.Dir()) != "" }
+
+// execute runs a statement in the PostgreSQL database of a broker, and returns the first column.
+func execute(t apptest.TB, url, statement string, args ...any) []string {
+	t.Helper()
+	db, err := pgx.Connect(context.Background(), url)
+	apptest.NoError(t, err)
+	defer func() { _ = db.Close(context.Background()) }()
+	rows, err := db.Query(context.Background(), statement, args...)
+	apptest.NoError(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	apptest.NoError(t, err)
+	return names
+}
+
+const selectNames = `SELECT DISTINCT sha256 FROM artifact_chunks ORDER BY sha256`
+
+// files returns the names of the contents and the drafts.
 func files(w *apptest.Broker) []string {
 	w.Helper()
+	if onServer(w) {
+		return execute(w, postgrestest.Suite(w, w.Dir()), selectNames)
+	}
 	entries, err := os.ReadDir(filepath.Join(w.Dir(), "artifacts"))
 	apptest.NoError(w, err)
 	names := make([]string, len(entries))
@@ -28,6 +52,26 @@ func files(w *apptest.Broker) []string {
 		names[i] = e.Name()
 	}
 	return names
+}
+
+// plant writes a content or a draft behind the broker's back, or what is neither.
+func plant(w *apptest.Broker, name, content string) {
+	w.Helper()
+	if onServer(w) {
+		execute(w, postgrestest.Suite(w, w.Dir()), `INSERT INTO artifact_chunks (sha256, n, data) VALUES ($1, 0, $2)`, name, []byte(content))
+		return
+	}
+	apptest.NoError(w, os.WriteFile(filepath.Join(w.Dir(), "artifacts", name), []byte(content), 0o600))
+}
+
+// lose removes a content behind the broker's back.
+func lose(w *apptest.Broker, sum string) {
+	w.Helper()
+	if onServer(w) {
+		execute(w, postgrestest.Suite(w, w.Dir()), `DELETE FROM artifact_chunks WHERE sha256 = $1`, sum)
+		return
+	}
+	apptest.NoError(w, os.Remove(filepath.Join(w.Dir(), "artifacts", sum)))
 }
 
 // header announces a content.

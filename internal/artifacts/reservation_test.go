@@ -12,6 +12,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/testkit"
 )
 
@@ -20,15 +21,18 @@ import (
 func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		trigger string
-		upload  codes.Code
+		trigger, when string
+		upload        codes.Code
 	}{
-		"not committed": {"BEFORE UPDATE ON meta", codes.Unavailable},
-		"run twice":     {"BEFORE INSERT ON messages WHEN NEW.type = 'planted'", codes.OK},
+		"not committed": {"BEFORE UPDATE ON meta", "", codes.Unavailable},
+		"run twice":     {"BEFORE INSERT ON messages", "WHEN (NEW.type = 'planted')", codes.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := apptest.Start(t)
+			if onServer(w) && c.upload == codes.Unavailable {
+				c.upload = codes.Internal // the error of the trigger is that of no disk there
+			}
 			const total = 1000
 			limit := int64(total)
 			var agents []*apptest.Actor
@@ -36,7 +40,7 @@ func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
 				agents = append(agents, w.Agent(fmt.Sprint("sender-", n), "builder"))
 			}
 			o := w.Session("small", &pb.SessionSettings{ArtifactTotalLimit: &limit})
-			testkit.Change(t, w.Dir(), `CREATE TRIGGER planted `+c.trigger+` BEGIN SELECT RAISE(ABORT, 'planted'); END`)
+			uproot := plantTrigger(t, w, c.trigger, c.when)
 			ctx, stop := context.WithCancel(o.Ctx)
 			var senders sync.WaitGroup
 			for _, a := range agents {
@@ -58,9 +62,22 @@ func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
 			}
 			stop()
 			senders.Wait()
-			testkit.Change(t, w.Dir(), `DROP TRIGGER planted`)
+			uproot()
 			upload(o, "a", string(half))
 			upload(o, "b", strings.Repeat("x", total/2))
 		})
 	}
+}
+
+// plantTrigger has a trigger fail statements, until the returned function is called.
+func plantTrigger(t *testing.T, w *apptest.Broker, trigger, when string) (uproot func()) {
+	t.Helper()
+	if !onServer(w) {
+		testkit.Change(t, w.Dir(), `CREATE TRIGGER planted `+trigger+` `+when+` BEGIN SELECT RAISE(ABORT, 'planted'); END`)
+		return func() { testkit.Change(t, w.Dir(), `DROP TRIGGER planted`) }
+	}
+	url := postgrestest.Suite(w, w.Dir())
+	execute(t, url, `CREATE FUNCTION fail() RETURNS TRIGGER LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''planted''; END'`)
+	execute(t, url, `CREATE TRIGGER planted `+trigger+` FOR EACH ROW `+when+` EXECUTE FUNCTION fail()`)
+	return func() { execute(t, url, `DROP FUNCTION fail CASCADE`) }
 }
