@@ -236,6 +236,10 @@ func (c *conn) end(word string, before ...item) error {
 	if err == nil && results[len(results)-1].CommandTag.String() != word {
 		err = fmt.Errorf("PostgreSQL answers %s with %s", word, results[len(results)-1].CommandTag)
 	}
+	if c.pg != nil && c.pg.TxStatus() != 'I' { // a statement before the word has failed
+		_, ended := c.send([]item{{word: `ROLLBACK`}})
+		err = errors.Join(err, ended)
+	}
 	return err
 }
 
