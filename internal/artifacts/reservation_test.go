@@ -30,9 +30,6 @@ func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := apptest.Start(t)
-			if onServer(w) && c.upload == codes.Unavailable {
-				c.upload = codes.Internal // the error of the trigger is that of no disk there
-			}
 			const total = 1000
 			limit := int64(total)
 			var agents []*apptest.Actor
@@ -69,7 +66,8 @@ func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
 	}
 }
 
-// plantTrigger has a trigger fail statements, until the returned function is called.
+// plantTrigger has a trigger fail statements, until the returned function is called. To PostgreSQL's broker a failed
+// commit is a defect unless the server's disk is full, for which it has a code.
 func plantTrigger(t *testing.T, w *apptest.Broker, trigger, when string) (uproot func()) {
 	t.Helper()
 	if !onServer(w) {
@@ -77,7 +75,8 @@ func plantTrigger(t *testing.T, w *apptest.Broker, trigger, when string) (uproot
 		return func() { testkit.Change(t, w.Dir(), `DROP TRIGGER planted`) }
 	}
 	url := postgrestest.Suite(w, w.Dir())
-	execute(t, url, `CREATE FUNCTION fail() RETURNS TRIGGER LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''planted''; END'`)
+	execute(t, url, `CREATE FUNCTION fail() RETURNS TRIGGER LANGUAGE plpgsql 
+		AS 'BEGIN IF TG_TABLE_NAME = ''meta'' THEN RAISE disk_full; END IF; RAISE EXCEPTION ''planted''; END'`)
 	execute(t, url, `CREATE TRIGGER planted `+trigger+` FOR EACH ROW `+when+` EXECUTE FUNCTION fail()`)
 	return func() { execute(t, url, `DROP FUNCTION fail CASCADE`) }
 }
