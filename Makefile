@@ -136,7 +136,7 @@ bridge: ## scripts exchange BRIDGE_MESSAGES (1,000) each way over a bridge that 
 globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every file
 	GLOB_PAIRS=$(GLOB_PAIRS) go test -count=1 -run TestOverlaps_AgreesWithTryingEveryFile -timeout 1h -v ./internal/locks/
 
-histories: ## record what concurrent clients see of keys, locks and tokens, HISTORIES (5000) times, and check it
+histories: ## record what concurrent clients see of keys, locks and tokens, HISTORIES (5000) times on SQLite and on PostgreSQL, and check it
 	HISTORIES=$(HISTORIES) go test -count=1 -run TestHistories -timeout 2h -v ./internal/histories/
 
 litestream: ## lose the disk of a daemon under load, three times, and continue on the copy of the real Litestream

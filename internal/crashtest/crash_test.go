@@ -220,7 +220,7 @@ func (s *stage) check(ctx context.Context) {
 // checkFolder checks the database while no daemon runs on it.
 func (s *stage) checkFolder(ctx context.Context) {
 	s.Helper()
-	if s.server != nil {
+	if s.recovered {
 		return
 	}
 	if err := s.daemon.Check(ctx); err != nil {

@@ -31,7 +31,7 @@ func TestCrash_NothingConfirmedIsLostOrDoneTwiceOnPostgreSQL(t *testing.T) {
 			t.Logf("CRASH_SEED=%d repeats it", seed)
 			server := postgrestest.Own(t)
 			d := newDaemon(t, program)
-			d.Args = []string{"--store", server.URL("postgres")}
+			d.Store = server.URL("postgres")
 			s := newStage(t, d, uint64(seed))
 			s.server = server
 			s.die = func(ctx context.Context, n int, flowing func()) {

@@ -206,13 +206,13 @@ func (r *record) holding(h holder, resumed, fresh []*pb.ClaimedMessage) []*claim
 			fallthrough
 		case still[c]:
 			c.asked = nothing
-		case c.asked != nothing:
-			r.counts["settled by an unanswered call"]++
-			r.end(c, c.asked)
-		case h.agent == slowAgent:
+		case h.agent == slowAgent: // or an unanswered ack was carried out: it is made again
 			c.ranOut = true
 			r.counts["ran out"]++
 			delete(r.held[h], c)
+		case c.asked != nothing:
+			r.counts["settled by an unanswered call"]++
+			r.end(c, c.asked)
 		default:
 			r.fault("%v held claim %s of %s (%s), did nothing to it, and has lost it", h, c.id, c.from.tag, c.mailbox)
 			delete(r.held[h], c)

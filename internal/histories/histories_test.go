@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/processtest"
 )
 
@@ -57,23 +58,36 @@ func kinds() []kind {
 // A trial is one run of the test.
 type trial struct {
 	*testing.T
-	program string
-	seed    int64
-	kinds   []kind
+	seed  int64
+	kinds []kind
 	statistics
 }
 
 func TestHistories_AreInOrder(t *testing.T) {
 	t.Parallel()
-	count := int(fromEnvironment(t, "HISTORIES", 200))
+	testHistories(t, 200, func(*daemon) {})
+}
+
+func TestHistories_AreInOrderOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	testHistories(t, 28, func(d *daemon) { d.Store = postgrestest.Own(t).URL("postgres") })
+}
+
+// testHistories runs a number of histories, unless HISTORIES has another one, on daemons that prepare has prepared.
+func testHistories(t *testing.T, count int, prepare func(*daemon)) {
+	count = int(fromEnvironment(t, "HISTORIES", int64(count)))
 	seed := fromEnvironment(t, "HISTORY_SEED", rand.Int64N(1_000_000_000))
 	t.Logf("HISTORY_SEED=%d repeats the choices", seed)
-	s := &trial{T: t, program: processtest.Build(t), seed: seed, kinds: kinds()}
+	program := processtest.Build(t)
+	s := &trial{T: t, seed: seed, kinds: kinds()}
 	for first := 0; first < count && !t.Failed(); first += most { // then new daemons, for what they hold grows
 		last := min(first+most, count)
+		lives, mortal := newDaemon(t, program), newDaemon(t, program)
+		prepare(lives)
+		prepare(mortal)
 		var both sync.WaitGroup
-		both.Go(func() { s.run(first, last, false) })
-		both.Go(func() { s.run(first, last, true) })
+		both.Go(func() { s.run(lives, first, last, false) })
+		both.Go(func() { s.run(mortal, first, last, true) })
 		both.Wait()
 	}
 	t.Logf("%d histories, %d calls, %d kills, %d calls cut off, %d of them unknown; %d took the lenient model; the longest decision took %v",
@@ -85,10 +99,9 @@ func TestHistories_AreInOrder(t *testing.T) {
 }
 
 // run makes the histories of a range that belong to a daemon that lives, or to one that is killed.
-func (t *trial) run(first, last int, mortal bool) {
+func (t *trial) run(d *daemon, first, last int, mortal bool) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	d := newDaemon(t.T, t.program)
 	if err := d.Start(ctx); err != nil {
 		t.Error(err)
 		return

@@ -66,7 +66,8 @@ func HeedHangups(t testing.TB) {
 
 // A Daemon is a brokerd process on a data folder. Its methods are for one goroutine at a time.
 type Daemon struct {
-	Args []string // further arguments of Start
+	Args  []string // further arguments of Start
+	Store string   // the URL of the database that has the data; empty = SQLite
 
 	program string
 	dir     string
@@ -100,8 +101,8 @@ func Of(dir string) *Daemon { return &Daemon{dir: dir} }
 
 // Start starts the process and returns when it answers calls.
 func (d *Daemon) Start(ctx context.Context) error {
-	args := append([]string{"serve", "--data", d.dir, "--log-level", "warn", "--log-format", "console"}, d.Args...)
-	d.process = exec.Command(d.program, args...)
+	args := append(d.command("serve"), "--log-level", "warn", "--log-format", "console")
+	d.process = exec.Command(d.program, append(args, d.Args...)...)
 	d.process.Env = d.env
 	d.stderr = &transcript{}
 	d.process.Stderr = d.stderr
@@ -131,6 +132,15 @@ func (d *Daemon) Start(ctx context.Context) error {
 		return fmt.Errorf("brokerd did not start in time: %w", ctx.Err())
 	}
 	return nil
+}
+
+// command returns the arguments of a command on the daemon's data.
+func (d *Daemon) command(name string) []string {
+	args := []string{name, "--data", d.dir}
+	if d.Store != "" {
+		args = append(args, "--store", d.Store)
+	}
+	return args
 }
 
 // Program returns the path of the program that runs as the daemon.
@@ -184,10 +194,10 @@ func (d *Daemon) ended() error {
 	return err
 }
 
-// Check runs `brokerd check` on the folder, on which no process may run. The program is the brokerd
+// Check runs `brokerd check` on the data, on which no process may run. The program is the brokerd
 // beside the one that runs as the daemon.
 func (d *Daemon) Check(ctx context.Context) error {
-	c := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.program), "brokerd"), "check", "--data", d.dir)
+	c := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.program), "brokerd"), d.command("check")...)
 	c.Env = d.env
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("brokerd check: %w\n%s", err, out)
