@@ -134,6 +134,10 @@ func (d *Deferred) Next(n int) iter.Seq2[Stmt, []driver.NamedValue] {
 	}
 }
 
+// Each reports whether statement i of the next ones, from 0, comes from ExecEach, whose lists of arguments concern
+// different rows.
+func (d *Deferred) Each(i int) bool { return d.statements[d.sent+i].each }
+
 // Changed notes how many rows statement i of the next ones, from 0, has changed.
 func (d *Deferred) Changed(i int, rows int64) { d.statements[d.sent+i].changed = int(rows) }
 

@@ -28,6 +28,7 @@ type waitingStatement struct {
 	from, to  int        // those of them in packed: not the NULLs
 	large     int        // the number of large arguments before these
 	changed   int        // rows, once it was sent
+	each      bool       // it comes from ExecEach
 	statement *statement // once it is to be sent
 }
 

@@ -76,7 +76,7 @@ func (tx *Tx) ExecCount(query string, args ...any) (changed int64, err error) {
 }
 
 // ExecEach runs a statement at once with each of n lists of arguments, and returns how many rows it has changed each
-// time. args must not use the Tx. The list that it returns need not last longer than until the next call.
+// time. Two lists must not change the same row. args must not use the Tx. The list that it returns need not last longer than until the next call.
 func (tx *Tx) ExecEach(query string, n int, args func(i int) []any) ([]int, error) {
 	if tx.over {
 		return nil, errOver()
@@ -93,6 +93,9 @@ func (tx *Tx) ExecEach(query string, n int, args func(i int) []any) ([]int, erro
 	first := len(d.statements)
 	for i := range n {
 		tx.Exec(query, args(i)...)
+	}
+	for i := first; i < len(d.statements); i++ {
+		d.statements[i].each = true
 	}
 	if tx.failed == nil && w.batch.lost == nil {
 		_, tx.failed = w.send(len(d.statements))

@@ -38,6 +38,10 @@ type item struct {
 	word string
 	stmt *stmt
 	args []driver.NamedValue
+
+	each bool                  // it comes from ExecEach
+	rows [][]driver.NamedValue // arguments of several statements that are gathered: see gather
+	of   []int                 // their numbers in the queue
 }
 
 // fence counts a transaction, and fails it if another broker has begun to write: revision is not NULL.
@@ -131,8 +135,12 @@ func ends(items []item) bool { return len(items) > 0 && items[len(items)-1].word
 // try is exchange on the connection as it is.
 func (c *conn) try(items []item) ([]*pgconn.Result, error) {
 	for _, i := range slices.Concat(c.pending, items) {
-		if i.stmt != nil {
-			if err := i.stmt.prepare(i.args); err != nil {
+		st, args := i.stmt, i.args
+		if i.rows != nil {
+			st, args = i.stmt.gather.stmt, nil // the types are known
+		}
+		if st != nil {
+			if err := st.prepare(args); err != nil {
 				return nil, err
 			}
 		}
@@ -164,11 +172,20 @@ func (c *conn) send(items []item) ([]*pgconn.Result, error) {
 			batch.ExecParams(i.word, nil, nil, nil, nil)
 			continue
 		}
-		values, formats, err := i.stmt.bind(i.args)
+		st := i.stmt
+		var values [][]byte
+		var formats []int16
+		var err error
+		if i.rows != nil {
+			st = i.stmt.gather.stmt
+			values, formats, err = i.stmt.gather.bindRows(i.rows)
+		} else {
+			values, formats, err = st.bind(i.args)
+		}
 		if err != nil {
 			return nil, err
 		}
-		batch.ExecStatement(i.stmt.description, values, formats, i.stmt.formats)
+		batch.ExecStatement(st.description, values, formats, st.formats)
 	}
 	c.sent = c.begun
 	if c.use == store.UseWrite {
@@ -375,21 +392,35 @@ func (c *conn) keys(script string) (map[string][]string, error) {
 	return keys, nil
 }
 
-// Run implements store.Conn.
+// Run implements store.Conn. Of gathered statements, none has succeeded if one fails.
 func (c *conn) Run(d *store.Deferred, n int) (int, error) {
-	items := make([]item, 0, n)
-	for st, args := range d.Next(n) {
-		items = append(items, item{stmt: st.(*stmt), args: slices.Clone(args)})
-	}
+	queue := queued(d, n)
+	joined := c.gather(queue)
 	run := c.exchange
 	if c.use == store.UseAside {
 		run = c.runAside
 	}
-	results, err := run(items...)
-	for i, r := range results {
-		d.Changed(i, r.CommandTag.RowsAffected())
+	results, err := run(joined...)
+	if err != nil && len(joined) < n {
+		return 0, err
 	}
-	return len(results), err
+	rows, wrong := changed(joined[:len(results)], results, n)
+	if wrong != nil {
+		return 0, wrong
+	}
+	for i := range len(results) + n - len(joined) {
+		d.Changed(i, rows[i])
+	}
+	return len(results) + n - len(joined), err
+}
+
+// queued returns the next n statements that wait.
+func queued(d *store.Deferred, n int) []item {
+	items := make([]item, 0, n)
+	for st, args := range d.Next(n) {
+		items = append(items, item{stmt: st.(*stmt), args: slices.Clone(args), each: d.Each(len(items))})
+	}
+	return items
 }
 
 // Leave implements store.Conn.
@@ -397,9 +428,7 @@ func (c *conn) Leave(d *store.Deferred, n int) bool {
 	if c.undone() { // the server prepares nothing before it has returned to the savepoint
 		return false
 	}
-	for st, args := range d.Next(n) {
-		c.pending = append(c.pending, item{stmt: st.(*stmt), args: slices.Clone(args)})
-	}
+	c.pending = append(c.pending, c.gather(queued(d, n))...)
 	return true
 }
 

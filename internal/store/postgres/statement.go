@@ -25,6 +25,7 @@ type stmt struct {
 	made        int                          // the connection that has prepared it: see conn
 	types       []uint32                     // that its parameters were said to have; see typesOf
 	formats     []int16                      // of its columns
+	gather      *gathering                   // nil until statements of its text were gathered
 }
 
 // undetermined is PostgreSQL's error for an argument whose uses do not show one type.
