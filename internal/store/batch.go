@@ -46,6 +46,10 @@ type batch struct {
 func (w *writer) runBatch() {
 	b := &w.batch
 	b.started = w.clock.Now()
+	if w.conn.sqlite == nil {
+		w.began.Store(b.started.UnixNano())
+		defer w.began.Store(0)
+	}
 	if b.lost = w.halted(); b.lost == nil {
 		b.lost = w.conn.do(StepBegin)
 	}

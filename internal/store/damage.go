@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/mattn/go-sqlite3"
 	"go.uber.org/zap"
@@ -20,6 +21,9 @@ const damagedReason = "DATABASE_DAMAGED"
 // than 2 s: it read 250 to 300 MB/s on two slow cores from memory, and a slow disk delivers a
 // quarter of that.
 const checkAtOnce = 128 << 20
+
+// answerTime is how long a batch may take on a server until Halted says that the server does not answer.
+const answerTime = 5 * time.Second
 
 // pauseFactor times the duration of a piece of a check in the background is the pause before the
 // next piece.
@@ -84,10 +88,16 @@ func isFull(err error) bool {
 
 // Halted returns why the store writes nothing at present: damage (DATABASE_DAMAGED), a failed sync
 // (SYNC_FAILED), or the error of the last transaction if it could not be committed, such as a full
-// disk (DISK_FULL). It is nil otherwise. The next committed change ends the last of these.
+// disk (DISK_FULL). With a server it also is DATABASE_SILENT, while a batch waits for it. It is nil otherwise. The next
+// committed change ends the last of these.
 func (s *Store) Halted() error {
 	if err := s.writer.halted(); err != nil {
 		return err
+	}
+	if began := s.writer.began.Load(); began != 0 {
+		if waited := s.clock.Since(fromNanos(began)); waited > answerTime {
+			return fault.New(fault.Unavailable, "DATABASE_SILENT", "the database has not answered for %v", waited.Round(time.Second))
+		}
 	}
 	if lost := s.writer.lost.Load(); lost != nil {
 		return *lost

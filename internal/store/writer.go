@@ -43,6 +43,7 @@ type writer struct {
 	failed   atomic.Bool           // a sync has failed: nothing is run any more
 	held     atomic.Int32          // readers that use one snapshot for long
 	lost     atomic.Pointer[error] // the callers' error if the last batch could not be committed, else nil
+	began    atomic.Int64          // when the batch at hand began on a server, Unix nanoseconds; 0 = there is none
 
 	mu      sync.Mutex // guards the fields below
 	lanes   [lanes]queue

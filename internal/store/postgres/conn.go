@@ -192,12 +192,14 @@ func (c *conn) send(items []item) ([]*pgconn.Result, error) {
 		c.db.trips.Add(1)
 	}
 	results, err := c.pg.ExecBatch(context.Background(), &batch).ReadAll()
-	if c.pg.IsClosed() {
-		c.drop()
-	}
 	if n := len(results); n > 0 && results[n-1].Err != nil {
 		err = errors.Join(results[n-1].Err, err)
 		results = results[:n-1]
+	}
+	var refused *pgconn.PgError
+	readOnly := errors.As(err, &refused) && refused.Code == "25006" // another connection may find it changed, or another server
+	if c.pg.IsClosed() || readOnly {
+		c.drop()
 	}
 	return results[min(skipped, len(results)):], classify(err, c.pg == nil)
 }
