@@ -432,10 +432,10 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newProxy(t, postgrestest.Database(t))
-			s := open(t, p.url)
+			p := postgrestest.NewProxy(t, postgrestest.Database(t))
+			s := open(t, p.URL)
 			testkit.NoError(t, add(s, "before"))
-			p.cutAtCommit(c.arrives)
+			p.CutAtCommit(c.arrives)
 			err := s.Write(t.Context(), func(tx *store.Tx) error {
 				tx.Exec(insertItem, "unsure")
 				if !c.reads {

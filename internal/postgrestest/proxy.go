@@ -1,0 +1,164 @@
+package postgrestest
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Listen listens in place of the server of a URL, and returns the URL for its own socket. connect makes a connection to
+// the server.
+func Listen(t testing.TB, address string, serve func(client net.Conn, connect func() net.Conn)) (own string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	server := filepath.Join(q.Get("host"), ".s.PGSQL.5432")
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL.5432"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer func() { _ = client.Close() }()
+				serve(client, func() net.Conn {
+					c, err := net.Dial("unix", server)
+					if err != nil {
+						t.Error(err)
+					}
+					return c
+				})
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); running.Wait() })
+	q.Set("host", dir)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// Frame reads a message of the protocol. first is the first message of a client, which has no type.
+func Frame(r io.Reader, first bool) ([]byte, error) {
+	n := 5
+	if first {
+		n = 4
+	}
+	head := make([]byte, n)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(head[n-4:])-4)
+	_, err := io.ReadFull(r, body)
+	return append(head, body...), err
+}
+
+// A Proxy forwards connections to a server, and cuts one of them when asked to.
+type Proxy struct {
+	URL string
+
+	mu     sync.Mutex // guards the fields below
+	cut    string     // at the next commit: "before" it reaches the server, or "after"
+	done   chan struct{}
+	closed bool // it makes no further connections
+}
+
+// NewProxy returns a proxy in front of the server of a URL, which has another URL.
+func NewProxy(t testing.TB, address string) *Proxy {
+	t.Helper()
+	p := &Proxy{}
+	p.URL = Listen(t, address, p.serve)
+	return p
+}
+
+// CutAtCommit cuts the connection with the next commit: once the server has carried it out if arrives is true, else before
+// it reaches the server. It returns a channel that is closed then.
+func (p *Proxy) CutAtCommit(arrives bool) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut, p.done = "before", make(chan struct{})
+	if arrives {
+		p.cut = "after"
+	}
+	return p.done
+}
+
+// Close refuses further connections.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+}
+
+func (p *Proxy) take() (cut string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cut, p.cut = p.cut, ""
+	return cut
+}
+
+func (p *Proxy) serve(client net.Conn, connect func() net.Conn) {
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		return
+	}
+	server := connect()
+	defer func() { _ = server.Close() }()
+	silent := make(chan struct{}) // closed when answers are kept back
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		defer func() { _ = client.Close() }()
+		for {
+			f, err := Frame(server, false)
+			if err != nil {
+				return
+			}
+			select {
+			case <-silent:
+				if f[0] == 'Z' { // the server has finished
+					close(p.done)
+					return
+				}
+			default:
+				if _, err := client.Write(f); err != nil {
+					return
+				}
+			}
+		}
+	})
+	for first := true; ; first = false {
+		f, err := Frame(client, first)
+		if err != nil {
+			break
+		}
+		if f[0] == 'P' && strings.Contains(string(f), "\x00COMMIT\x00") {
+			switch p.take() {
+			case "before":
+				_ = server.Close()
+				close(p.done)
+			case "after":
+				close(silent)
+			}
+		}
+		if _, err := server.Write(f); err != nil {
+			break
+		}
+	}
+	_ = server.Close()
+	answers.Wait()
+}
