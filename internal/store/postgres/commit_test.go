@@ -1,10 +1,13 @@
 package postgres_test
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/postgrestest"
+	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
 
@@ -24,4 +27,60 @@ func TestCommit_ThatTheServerRefuses(t *testing.T) {
 	admin(t, url, `DROP FUNCTION fail CASCADE`)
 	testkit.NoError(t, add(s, "after"))
 	wantNames(t, s, "before", "after")
+}
+
+// A broker that has lost its lock commits nothing once another one has begun to write.
+func TestCommit_FailsUnderAnotherEpoch(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	var fatal atomic.Pointer[error]
+	s := open(t, address, func(o *store.Options) { o.Fatal = func(err error) { fatal.Store(&err) } })
+	testkit.NoError(t, add(s, "before"))
+	admin(t, address, `UPDATE meta SET epoch = epoch + 1`)
+	if err := add(s, "deposed"); err == nil {
+		t.Error("a deposed broker has confirmed a change")
+	}
+	if err := fatal.Load(); err == nil || !errors.Is(*err, store.ErrUnknown) {
+		t.Error("the broker goes on")
+	}
+	wantNames(t, s, "before")
+}
+
+// Where the answer to a commit is lost, the store finds out what has become of the transaction. It makes one again that
+// was not committed, unless something of it was sent before, on which its function may rely.
+func TestCommit_WhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		arrives bool // the commit itself does
+		reads   bool // the function reads what it has written
+		want    []string
+	}{
+		"is confirmed if it was made":           {true, false, []string{"before", "unsure", "after"}},
+		"is confirmed if it was made in parts":  {true, true, []string{"before", "unsure", "after"}},
+		"is made again if it was not":           {false, false, []string{"before", "unsure", "after"}},
+		"fails if parts of it were sent before": {false, true, []string{"before", "after"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := postgrestest.NewProxy(t, postgrestest.Database(t))
+			s := open(t, p.URL)
+			testkit.NoError(t, add(s, "before"))
+			p.CutAtCommit(c.arrives)
+			err := s.Write(t.Context(), func(tx *store.Tx) error {
+				tx.Exec(insertItem, "unsure")
+				if !c.reads {
+					return nil
+				}
+				var n int
+				return tx.QueryRow(`SELECT count(*) FROM items`).Scan(&n)
+			})
+			if c.arrives || !c.reads {
+				testkit.NoError(t, err)
+			} else {
+				wantReason(t, err, fault.Unavailable, "DATABASE_LOST")
+			}
+			testkit.NoError(t, add(s, "after"))
+			wantNames(t, s, c.want...)
+		})
+	}
 }
