@@ -36,6 +36,7 @@ TEST_FLAGS = -vet=off -timeout 60m -p $(TEST_PACKAGES_AT_A_TIME)
 # The packages that take longest start first, so that none of them runs alone at the end.
 LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./client ./internal/locks ./internal/state
 LONG_TESTS_NO_RACE := ./internal/web/browsertest ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs
+LONG_TESTS_POSTGRES := ./internal/broker ./internal/tasks ./internal/locks ./internal/app
 # These run without the race detector: packages that start no goroutine; tests of a daemon that is a process of its own;
 # browsertest, where Chromium does the work, and whose handlers internal/web tests; and costtest, which counts
 # allocations, of which the race detector adds some.
@@ -44,7 +45,7 @@ NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: toolchain screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
+.PHONY: toolchain screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test test-postgres fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -88,6 +89,15 @@ test: toolchain ## every test; with the race detector what has goroutines
 		go run ./scripts/testrun \
 		-race $(TEST_FLAGS) -parallel $(TEST_PARALLEL_RACE) $(LONG_TESTS) $$(echo "$$packages" | grep -vE '$(NO_RACE)') -- \
 		$(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(LONG_TESTS_NO_RACE) $$(echo "$$packages" | grep -E '$(NO_RACE)')
+
+# The packages whose tests keep data on the server if BROKERD_TEST_POSTGRES names one. Those of the programs, of the
+# dashboard and of costs see nothing of the store.
+POSTGRES_TESTS = $$(grep -rlE --include='*_test.go' '(testkit\.Store|apptest\.Start)\(' internal client | \
+	xargs -n 1 dirname | sort -u | grep -vE '^internal/(costtest|web/browsertest)$$' | sed 's,^,./,')
+
+test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server
+	@go run ./internal/postgrestest/with \
+		go run ./scripts/testrun $(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(LONG_TESTS_POSTGRES) $(POSTGRES_TESTS)
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
 	@scripts/fresh.sh

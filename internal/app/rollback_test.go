@@ -2,8 +2,6 @@ package app_test
 
 import (
 	"context"
-	"database/sql"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,6 +18,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // A play makes calls, one after the other, and records their answers. With torn, each call that has
@@ -39,12 +38,8 @@ const tornID = "ffffffff"
 func newPlay(t *testing.T, torn bool) *play {
 	t.Helper()
 	p := &play{Broker: apptest.Start(t, apptest.WithFakeClock()), t: t, torn: torn}
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(p.Dir(), "brokerd.db")+"?_busy_timeout=60000")
-	apptest.NoError(t, err)
-	_, err = db.Exec(`CREATE TRIGGER torn BEFORE INSERT ON requests WHEN hex(NEW.id) LIKE '` + tornID + `%'
+	testkit.Change(t, p.Dir(), `CREATE TRIGGER torn BEFORE INSERT ON requests WHEN substr(NEW.id, 1, 4) = x'`+tornID+`'
 		BEGIN SELECT RAISE(ABORT, 'torn'); END`)
-	apptest.NoError(t, err)
-	apptest.NoError(t, db.Close())
 	return p
 }
 

@@ -21,8 +21,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/auth"
-	"brokerd/internal/postgrestest"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // Patience is how long a test waits for what should come at once, beside many other tests on a busy machine.
@@ -111,10 +111,13 @@ func Start(t TB, options ...Option) *Broker {
 	b := &Broker{TB: t, conns: map[identity]*grpc.ClientConn{},
 		// A test's database need not survive power loss, and a sync per commit is most of a test's
 		// time on a slow disk.
-		config: app.Config{Dir: dir, Store: postgrestest.Suite(t, dir), Sync: "normal", Listen: []string{"127.0.0.1:0"}, Version: "test", Clock: clockwork.NewRealClock(),
+		config: app.Config{Dir: dir, Sync: "normal", Listen: []string{"127.0.0.1:0"}, Version: "test", Clock: clockwork.NewRealClock(),
 			DiskUsed: func(string) (float64, error) { return 0, nil }}} // whatever the disk of this machine is like
 	for _, o := range options {
 		o(&b.config)
+	}
+	if b.config.Store == "" {
+		b.config.Store = testkit.Postgres(t, b.config.Dir, app.Migrations())
 	}
 	b.Clock, _ = b.config.Clock.(*clockwork.FakeClock)
 	if c, ok := b.config.Clock.(WatchedClock); ok {

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Tests{M: m}) }
 
 // onServer reports whether the broker keeps contents in a PostgreSQL database instead of files.
-func onServer(w *apptest.Broker) bool { return postgrestest.Suite(w, w.Dir()) != "" }
+func onServer(w *apptest.Broker) bool { return postgrestest.Of(w.Dir()) != "" }
 
 // execute runs a statement in the PostgreSQL database of a broker, and returns the first column.
 func execute(t apptest.TB, url, statement string, args ...any) []string {
@@ -43,7 +43,7 @@ const selectNames = `SELECT DISTINCT sha256 FROM artifact_chunks ORDER BY sha256
 func files(w *apptest.Broker) []string {
 	w.Helper()
 	if onServer(w) {
-		return execute(w, postgrestest.Suite(w, w.Dir()), selectNames)
+		return execute(w, postgrestest.Of(w.Dir()), selectNames)
 	}
 	entries, err := os.ReadDir(filepath.Join(w.Dir(), "artifacts"))
 	apptest.NoError(w, err)
@@ -58,7 +58,7 @@ func files(w *apptest.Broker) []string {
 func plant(w *apptest.Broker, name, content string) {
 	w.Helper()
 	if onServer(w) {
-		execute(w, postgrestest.Suite(w, w.Dir()), `INSERT INTO artifact_chunks (sha256, n, data) VALUES ($1, 0, $2)`, name, []byte(content))
+		execute(w, postgrestest.Of(w.Dir()), `INSERT INTO artifact_chunks (sha256, n, data) VALUES ($1, 0, $2)`, name, []byte(content))
 		return
 	}
 	apptest.NoError(w, os.WriteFile(filepath.Join(w.Dir(), "artifacts", name), []byte(content), 0o600))
@@ -68,7 +68,7 @@ func plant(w *apptest.Broker, name, content string) {
 func lose(w *apptest.Broker, sum string) {
 	w.Helper()
 	if onServer(w) {
-		execute(w, postgrestest.Suite(w, w.Dir()), `DELETE FROM artifact_chunks WHERE sha256 = $1`, sum)
+		execute(w, postgrestest.Of(w.Dir()), `DELETE FROM artifact_chunks WHERE sha256 = $1`, sum)
 		return
 	}
 	apptest.NoError(w, os.Remove(filepath.Join(w.Dir(), "artifacts", sum)))

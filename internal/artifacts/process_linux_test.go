@@ -19,16 +19,18 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/postgrestest"
 	"brokerd/internal/processtest"
+	"brokerd/internal/testkit"
 )
 
 // started returns a daemon in a process, and a client of it.
 func started(t *testing.T) (*processtest.Daemon, *client.Client) {
 	t.Helper()
 	d := processtest.New(t, processtest.Build(t))
-	if url := postgrestest.Suite(t, d.Dir()); url != "" {
+	if url := testkit.Postgres(t, d.Dir(), app.Migrations()); url != "" {
 		d.Args = []string{"--store", url}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
@@ -52,7 +54,7 @@ func TestUpload_KilledDaemonLeavesNothingPartial(t *testing.T) {
 	}
 	files := func() []string {
 		t.Helper()
-		if url := postgrestest.Suite(t, d.Dir()); url != "" {
+		if url := postgrestest.Of(d.Dir()); url != "" {
 			return execute(t, url, selectNames)
 		}
 		found, err := filepath.Glob(filepath.Join(d.Dir(), "artifacts", "*"))

@@ -74,7 +74,7 @@ func plantTrigger(t *testing.T, w *apptest.Broker, trigger, when string) (uproot
 		testkit.Change(t, w.Dir(), `CREATE TRIGGER planted `+trigger+` `+when+` BEGIN SELECT RAISE(ABORT, 'planted'); END`)
 		return func() { testkit.Change(t, w.Dir(), `DROP TRIGGER planted`) }
 	}
-	url := postgrestest.Suite(w, w.Dir())
+	url := postgrestest.Of(w.Dir())
 	execute(t, url, `CREATE FUNCTION fail() RETURNS TRIGGER LANGUAGE plpgsql 
 		AS 'BEGIN IF TG_TABLE_NAME = ''meta'' THEN RAISE disk_full; END IF; RAISE EXCEPTION ''planted''; END'`)
 	execute(t, url, `CREATE TRIGGER planted `+trigger+` FOR EACH ROW `+when+` EXECUTE FUNCTION fail()`)

@@ -25,7 +25,7 @@ func (w *world) copyDead(n int) {
 		WITH RECURSIVE i (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < %d)
 		SELECT %d + d.message * 10000 + i.n, `, n, firstCopy)
 	const dead = `
-		FROM deliveries d JOIN messages m ON m.revision = d.message JOIN i
+		FROM deliveries d JOIN messages m ON m.revision = d.message CROSS JOIN i
 		WHERE d.state = 6`
 	w.sql(`
 		INSERT INTO messages (revision, id, session, sender, sender_role, created_at, type, priority, content)`+copies+`

@@ -1,29 +1,21 @@
 package broker_test
 
 import (
-	"database/sql"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 
-	_ "github.com/mattn/go-sqlite3" // to plant defects in a database behind the daemon's back
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/apptest"
 )
 
 // plant makes statements fail that the broker expects to succeed: changes of a table that match a
 // condition.
 func (w *world) plant(change, condition string) {
 	w.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=60000")
-	apptest.NoError(w, err)
-	_, err = db.Exec(`CREATE TRIGGER planted BEFORE ` + change + ` WHEN ` + condition + ` BEGIN SELECT RAISE(ABORT, 'a planted defect'); END`)
-	apptest.NoError(w, err)
-	apptest.NoError(w, db.Close())
+	w.sql(`CREATE TRIGGER planted BEFORE ` + change + ` WHEN ` + condition + ` BEGIN SELECT RAISE(ABORT, 'a planted defect'); END`)
 }
 
 // TestDefect_LateInASendFailsThatSendAlone plants a defect that shows after the first change of a

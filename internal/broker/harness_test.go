@@ -2,16 +2,13 @@ package broker_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"io"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	_ "github.com/mattn/go-sqlite3" // to make statements of the daemon fail
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -100,22 +97,15 @@ func (w *world) agents(role string, names ...string) []*agent {
 // sql changes the database behind the daemon's back.
 func (w *world) sql(statements ...string) {
 	w.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	apptest.NoError(w, err)
 	for _, statement := range statements {
-		apptest.NoError(w, drop(db.ExecContext(w.Context(), statement)))
+		testkit.Change(w, w.Dir(), statement)
 	}
-	apptest.NoError(w, db.Close())
 }
 
 // number returns the one number that a query finds in the database.
-func (w *world) number(query string) (n int) {
+func (w *world) number(query string) int {
 	w.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	apptest.NoError(w, err)
-	apptest.NoError(w, db.QueryRowContext(w.Context(), query).Scan(&n))
-	apptest.NoError(w, db.Close())
-	return n
+	return int(testkit.Number(w, w.Dir(), query))
 }
 
 // awaitNone returns once a query that counts finds nothing.

@@ -1,11 +1,9 @@
 package catalog_test
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -292,10 +290,7 @@ func TestSend_StoredSchemaThatCannotBeAppliedIsAWarning(t *testing.T) {
 	w.Agent("b", "")
 	apptest.Must(t, lead.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: "old", Title: "Old", Schema: "{}"})
 	w.Restart(func() {
-		db, err := sql.Open("sqlite3", filepath.Join(w.Dir(), "brokerd.db"))
-		apptest.NoError(t, err)
-		_, err = db.ExecContext(t.Context(), `UPDATE message_types SET schema = ?`, `{"allOf":[true`+strings.Repeat(",true", 2000)+`]}`)
-		apptest.NoError(t, errors.Join(err, db.Close()))
+		testkit.Change(t, w.Dir(), `UPDATE message_types SET schema = ?`, `{"allOf":[true`+strings.Repeat(",true", 2000)+`]}`)
 	})
 	lead = w.Agent("a", "lead")
 	r := sent(lead, "old", `7`)

@@ -1,19 +1,17 @@
 package locks_test
 
 import (
-	"database/sql"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	_ "github.com/mattn/go-sqlite3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // files returns the names of n files, each with so many bytes.
@@ -29,12 +27,9 @@ func files(prefix string, n, bytes int) []string {
 // sql changes the database behind the daemon's back.
 func (w *daemon) sql(statements ...string) {
 	w.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	apptest.NoError(w, err)
 	for _, statement := range statements {
-		apptest.NoError(w, apptest.Err(db.Exec(statement)))
+		testkit.Change(w, w.Dir(), statement)
 	}
-	apptest.NoError(w, db.Close())
 }
 
 func TestAcquire_RefusesPathsBeyondTheBoundsOfACall(t *testing.T) {

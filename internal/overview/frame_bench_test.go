@@ -2,16 +2,14 @@ package overview_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"path/filepath"
 	"testing"
 
-	_ "github.com/mattn/go-sqlite3" // makes dead letters while the broker is stopped
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 const benchedMailboxes = 10_000
@@ -38,15 +36,12 @@ func crowded(b *testing.B) *apptest.Broker {
 		}
 	}
 	broker.Restart(func() {
-		db, err := sql.Open("sqlite3", filepath.Join(broker.Dir(), "brokerd.db"))
-		apptest.NoError(b, err)
-		defer func() { _ = db.Close() }()
 		for _, change := range []string{
 			`UPDATE deliveries SET state = 6, finished_at = 1
 			 WHERE message IN (SELECT MIN(message) FROM deliveries GROUP BY mailbox)`,
 			`UPDATE mailboxes SET waiting = 2 WHERE waiting = 3`,
 		} {
-			apptest.NoError(b, apptest.Err(db.Exec(change)))
+			testkit.Change(b, broker.Dir(), change)
 		}
 	})
 	return broker

@@ -5,11 +5,8 @@ package postgrestest
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -19,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errMissing is the error where PostgreSQL is not installed.
-var errMissing = errors.New("PostgreSQL is missing: scripts/test-deps.sh installs it")
+// ErrMissing is the error where PostgreSQL is not installed.
+var ErrMissing = errors.New("PostgreSQL is missing: scripts/test-deps.sh installs it")
 
 // shared is the server of the test binary.
 var shared struct {
@@ -73,52 +70,12 @@ func Database(t testing.TB, options ...string) string {
 func need(t testing.TB, err error) {
 	t.Helper()
 	switch {
-	case errors.Is(err, errMissing) && os.Getenv("CI") != "true":
+	case errors.Is(err, ErrMissing) && os.Getenv("CI") != "true":
 		t.Skip(err)
 	case err != nil:
 		t.Fatal(err)
 	}
 }
-
-// Variable is the environment variable that has the tests of features keep their data on a PostgreSQL server. Its value
-// is the URL of a database there, from which Suite makes others.
-const Variable = "BROKERD_TEST_POSTGRES"
-
-// Suite returns the URL of the database that belongs to a data folder of a test, which it makes when it is first asked
-// for that folder. The database is removed when the test ends. The URL is empty unless Variable is set.
-func Suite(t interface {
-	Helper()
-	Cleanup(func())
-	Fatal(...any)
-}, dir string) string {
-	t.Helper()
-	server := os.Getenv(Variable)
-	if server == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(dir))
-	name := "suite_" + hex.EncodeToString(sum[:8])
-	if _, known := suite.LoadOrStore(dir, true); !known {
-		if err := run(server, `CREATE DATABASE `+name+` STRATEGY file_copy`); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			suite.Delete(dir)
-			if err := run(server, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	u, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
-	return u.String()
-}
-
-// suite has the data folders with a database.
-var suite sync.Map
 
 // run runs a statement in a database.
 func run(url, text string) error {

@@ -128,7 +128,7 @@ func find(program string) (string, error) {
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + program)
 	if err != nil || len(found) == 0 {
-		return "", errors.Join(errMissing, err)
+		return "", errors.Join(ErrMissing, err)
 	}
 	return found[len(found)-1], nil
 }

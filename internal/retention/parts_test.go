@@ -1,35 +1,26 @@
 package retention_test
 
 import (
-	"database/sql"
-	"path/filepath"
 	"testing"
 	"time"
 
-	_ "github.com/mattn/go-sqlite3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // sql changes the database behind the daemon's back.
 func (w *world) sql(statement string) {
 	w.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	apptest.NoError(w, err)
-	apptest.NoError(w, apptest.Err(db.ExecContext(w.ctx, statement)))
-	apptest.NoError(w, db.Close())
+	testkit.Change(w, w.Dir(), statement)
 }
 
 // number returns the one number that a query finds in the database.
-func (w *world) number(query string) (n int) {
+func (w *world) number(query string) int {
 	w.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	apptest.NoError(w, err)
-	apptest.NoError(w, db.QueryRowContext(w.ctx, query).Scan(&n))
-	apptest.NoError(w, db.Close())
-	return n
+	return int(testkit.Number(w, w.Dir(), query))
 }
 
 func TestTurn_APartThatCannotBeArchivedStopsNoOther(t *testing.T) {

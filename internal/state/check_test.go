@@ -1,15 +1,12 @@
 package state_test
 
 import (
-	"database/sql"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	_ "github.com/mattn/go-sqlite3"
-
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 func TestCheck_FindsWhatDoesNotAgree(t *testing.T) {
@@ -22,9 +19,6 @@ func TestCheck_FindsWhatDoesNotAgree(t *testing.T) {
 	addEntry(a, "d", "x")
 	set(a, "gone", "x")
 	remove(a, "gone")
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	apptest.NoError(t, err)
-	defer func() { apptest.NoError(t, db.Close()) }()
 	for _, c := range []struct{ breaks, mends, says string }{
 		{`UPDATE state_keys SET version = version + 1 WHERE key = 'k'`, `UPDATE state_keys SET version = version - 1 WHERE key = 'k'`, "newest version"},
 		{`UPDATE state_keys SET current = ? WHERE key = 'k'`, `UPDATE state_keys SET current = (SELECT max(id) FROM state_versions v WHERE v.key = state_keys.id) WHERE key = 'k'`, "newest version"},
@@ -39,8 +33,7 @@ func TestCheck_FindsWhatDoesNotAgree(t *testing.T) {
 			if strings.Contains(statement, "?") {
 				args = append(args, middle)
 			}
-			_, err := db.Exec(statement, args...)
-			apptest.NoError(t, err)
+			testkit.Change(t, w.Dir(), statement, args...)
 		}
 		change(c.breaks)
 		out := apptest.Must(t, o.CheckDatabase, &pb.CheckDatabaseRequest{})

@@ -1,42 +1,31 @@
 package tasks_test
 
 import (
-	"database/sql"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	_ "github.com/mattn/go-sqlite3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // database runs statements in the broker's database. Tests stop the backlog at a row with a trigger,
 // damage rows, and add many at once.
 func (d *daemon) database(statements ...string) {
 	d.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(d.Dir(), "brokerd.db")+"?_busy_timeout=60000")
-	apptest.NoError(d, err)
-	defer func() { _ = db.Close() }()
 	for _, s := range statements {
-		if _, err := db.Exec(s); err != nil {
-			d.Fatal(s, err)
-		}
+		testkit.Change(d, d.Dir(), s)
 	}
 }
 
 // number returns the result of a query for one number.
-func (d *daemon) number(query string) (n int) {
+func (d *daemon) number(query string) int {
 	d.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(d.Dir(), "brokerd.db")+"?_busy_timeout=60000")
-	apptest.NoError(d, err)
-	defer func() { _ = db.Close() }()
-	apptest.NoError(d, db.QueryRow(query).Scan(&n))
-	return n
+	return int(testkit.Number(d, d.Dir(), query))
 }
 
 // stopAt makes every change of a task fail, until goOn.

@@ -20,7 +20,6 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/identity"
-	"brokerd/internal/postgrestest"
 	"brokerd/internal/rpc"
 	"brokerd/internal/rules"
 	"brokerd/internal/store"
@@ -41,7 +40,7 @@ func Store(t testing.TB, dir string, clock clockwork.Clock, migrations ...[]stor
 	for _, m := range migrations {
 		o.Migrations = append(o.Migrations, m...)
 	}
-	if url := postgrestest.Suite(t, dir); url != "" {
+	if url := Postgres(t, dir, o.Migrations); url != "" {
 		database, err := postgres.New(url, "", clockwork.NewRealClock())
 		if err != nil {
 			t.Fatal(err)

@@ -1,5 +1,6 @@
 // Command with runs a command while a PostgreSQL server runs, for tests that keep their data there: go run
-// ./internal/postgrestest/with go test ./... Its exit code is that of the command.
+// ./internal/postgrestest/with go test ./... Its exit code is that of the command. Without PostgreSQL it does not run the
+// command, and says so; with CI=true that is an error.
 package main
 
 import (
@@ -24,6 +25,10 @@ func run(args []string) (code int, err error) {
 		return 2, errors.New("give a command to run")
 	}
 	server, err := postgrestest.Start()
+	if errors.Is(err, postgrestest.ErrMissing) && os.Getenv("CI") != "true" {
+		fmt.Fprintln(os.Stdout, "make test-postgres: skipped:", err)
+		return 0, nil
+	}
 	if err != nil {
 		return 1, err
 	}
