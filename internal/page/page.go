@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"regexp"
 
 	"brokerd/internal/fault"
 )
@@ -24,6 +25,9 @@ func Token(list string, position any) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
+// zero is the escape of U+0000 in JSON, which no text of the broker has: PostgreSQL takes none.
+var zero = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\u0000`)
+
 // Parse reads a token that Token made for the named list into position; an empty token leaves position as it is.
 // Anything else is Invalid, with the field page_token.
 func Parse(list, token string, position any) error {
@@ -31,7 +35,7 @@ func Parse(list, token string, position any) error {
 		return nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(token)
-	if err == nil {
+	if err == nil && !zero.Match(b) {
 		var made string
 		if err = json.Unmarshal(b, &[]any{&made, position}); err == nil && Token(made, position) == token && made == list {
 			return nil

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"encoding/base64"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -50,6 +51,15 @@ func TestParse_RefusesWhatThisListDidNotMake(t *testing.T) {
 	}
 }
 
+func TestParse_RefusesAZeroByte(t *testing.T) {
+	name := ""
+	for text, fits := range map[string]bool{"a\x00": false, "\x00": false, `\` + "\x00": false, `\u0000`: true, `\\u0000`: true} {
+		if err := page.Parse("agents", page.Token("agents", text), &name); (err == nil) != fits {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		var number int64
@@ -71,7 +81,7 @@ func FuzzParse(f *testing.F) {
 
 func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, list, name string, message, mailbox int64) {
-		if !utf8.ValidString(list) || !utf8.ValidString(name) {
+		if !utf8.ValidString(list) || !utf8.ValidString(name) || strings.Contains(list+name, "\x00") {
 			t.Skip() // names are text
 		}
 		var gotName string

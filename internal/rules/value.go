@@ -70,7 +70,8 @@ func labels(c *validate.Check, name string, v protoreflect.Value) {
 	c.Labels(name, all)
 }
 
-// textTest wants a form, and of a required text and of the item of a list that it is not empty.
+// textTest wants a form, or else a text without NUL, and of a required text and of the item of a list that it is not
+// empty.
 func textTest(d protoreflect.FieldDescriptor, rule *pb.Rule) test {
 	form := formTest(rule)
 	empty := ""
@@ -82,15 +83,15 @@ func textTest(d protoreflect.FieldDescriptor, rule *pb.Rule) test {
 	case rule.GetRequired() || rule.GetNotBlank():
 		empty = missing(d, rule)
 	}
-	if form == nil && empty == "" {
-		return nil
+	if form == nil {
+		form = (*validate.Check).NoZero
 	}
 	return func(c *validate.Check, name string, v protoreflect.Value) {
 		s := v.String()
 		switch {
 		case empty != "" && (s == "" || rule.GetNotBlank() && strings.TrimSpace(s) == ""):
 			c.Fail(name, "%s", empty)
-		case form != nil:
+		default:
 			form(c, name, s)
 		}
 	}

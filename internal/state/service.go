@@ -139,7 +139,7 @@ func (s *Service) ListState(ctx context.Context, in *pb.ListStateRequest) (*pb.L
 	out := &pb.ListStateResponse{Entries: entriesProto(p.Entries, sel.Values), Revision: p.Revision}
 	if p.More {
 		next := p.Entries[len(p.Entries)-1].Name
-		next.Key += "\x00" // the least that comes after it
+		next.Key += "\x01" // the least that comes after it: no text has a zero byte
 		out.NextPageToken = page.Token(keyList, next)
 	}
 	return out, nil

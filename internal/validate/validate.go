@@ -168,6 +168,13 @@ func (c *Check) Text(field, s string, most int) bool {
 	return false
 }
 
+// NoZero wants a text without NUL.
+func (c *Check) NoZero(field, s string) {
+	if i := strings.IndexByte(s, 0); i >= 0 {
+		c.Fail(field, "has a NUL byte at %d", i)
+	}
+}
+
 // JSON wants JSON text of any value, of at most most bytes and MaxDepth levels, or nothing.
 func (c *Check) JSON(field, s string, most int) {
 	switch {
