@@ -61,6 +61,7 @@ func withRows(t *testing.T, statement string, args ...any) (*store.Store, *block
 
 func TestMigrations_KeepBlockersOfEveryStateAndDamagedOnes(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	long := strings.Repeat("no key ", 200)
 	st, s := withRows(t, `
 		(7, 1, 7, 1, 'a', 'no key', 2, 3, 't1', 't2', 1, 1, 7, 90, 0, 1, NULL, '[{"step":1,"at":"1970-01-01T00:00:00.000000007Z","agent":"a","revision":7},
@@ -118,6 +119,7 @@ func TestMigrations_KeepBlockersOfEveryStateAndDamagedOnes(t *testing.T) {
 // TestMigrations_ClipATimelineThatIsTooLong has a timeline as long as earlier versions let it grow.
 func TestMigrations_ClipATimelineThatIsTooLong(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	at := time.Unix(1_700_000_000, 0).UTC()
 	list := []entry{{1, at, "blocked", "", 7}}
 	for range 1000 {

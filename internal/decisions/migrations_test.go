@@ -21,6 +21,7 @@ import (
 
 func TestMigrations_KeepDecisionsOfEveryStateAndDamagedOnes(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	dir, clock := t.TempDir(), clockwork.NewFakeClock()
 	before, err := store.Open(t.Context(), store.Options{
 		Dir: dir, Clock: clock, Migrations: append(work.Migrations(), decisions.Migrations()[:2]...),

@@ -40,6 +40,7 @@ INSERT INTO handoffs (id, session, revision, state, title, task_id, sender, to_a
 
 func TestMigrations_KeepHandoffsOfEveryStateAndDamagedOnes(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	at := func(n int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, n)) }
 	st := withRows(t, insertOld+`
 		(7, 1, 9, 1, 'One', 't1', 'a', 'b', '', 2, 1, 7, NULL, '', '',
@@ -97,6 +98,7 @@ func TestMigrations_KeepHandoffsOfEveryStateAndDamagedOnes(t *testing.T) {
 
 func TestMigrations_KeepMoreRowsThanOnePageHas(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	st := withRows(t, `WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 1249) `+
 		`INSERT INTO handoffs (id, session, revision, state, title, task_id, sender, to_agent, to_role, items, checked, created_at,
 			settled_by, notes, content, checklist, grants) SELECT i, 1, i, 1, 't', '', 'a', 'b', '', 0, 0, 1, '', '', '{}', '[]', '[]' FROM n`)

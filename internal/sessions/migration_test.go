@@ -23,6 +23,7 @@ import (
 
 func TestMigration_SettingsOfAnOlderDatabaseAreKept(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
 	old := testkit.Store(t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations()[:1])
 	err := old.Write(t.Context(), func(tx *store.Tx) error {
@@ -74,6 +75,7 @@ func newSettings() *pb.SessionSettings {
 
 func TestMigration_EachSettingOfAJSONTextIsKept(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
 	fields := newSettings().ProtoReflect()
 	want := map[string]*pb.SessionSettings{
@@ -110,6 +112,7 @@ func TestMigration_EachSettingOfAJSONTextIsKept(t *testing.T) {
 
 func TestMigration_ARepeatedRequestOfAnOlderVersionGetsTheSessionAsItIs(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a database of an older version, which only SQLite has")
 	k := newKit(t)
 	create := &pb.CreateSessionRequest{RequestId: uuid.NewString(), Name: "team-1", Settings: settings(time.Hour, 1, 1)}
 	made := k.create(create)
