@@ -143,7 +143,7 @@ func TestProgram_AWrongCommandLineSaysWhatIsMeant(t *testing.T) {
 func TestSettings_FaultsInTheFileAreNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"data: /x\nlistne: [a]\n":    `line 2: unknown key "listne"; known are checkpoint, data, listen`,
+		"data: /x\nlistne: [a]\n":    `line 2: unknown key "listne"; known are archive, artifacts, checkpoint, data, listen`,
 		"config: /other.yaml\n":      `unknown key "config"`,
 		"log-level: debug\n":         `unknown key "log-level"`,
 		"sync: [full]\n":             "sync: must be one value",
@@ -416,6 +416,8 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 		{[]string{"--data", t.TempDir(), "--store", "postgres://me:secret@localhost/x"}, 2, "--store-password-file"},
 		{[]string{"--data", t.TempDir(), "--store", "postgres://localhost/x?password=secret"}, 2, "--store-password-file"},
 		{[]string{"--data", t.TempDir(), "--store", "postgres://localhost/x", "--store-password-file", p.dir + "/none"}, 2, "no such file"},
+		{[]string{"--data", t.TempDir(), "--archive", p.dir + "/none/archive"}, 2, "no such file"},
+		{[]string{"--data", t.TempDir(), "--artifacts", p.dir + "/none/artifacts"}, 2, "no such file"},
 		{[]string{"--data", p.dir, "--temporary"}, 2, "is not empty"},
 		{[]string{"check", "--data", t.TempDir()}, 1, "no database"},
 	} {

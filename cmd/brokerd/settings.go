@@ -25,6 +25,8 @@ type settings struct {
 	Data       string
 	Store      string
 	Password   string // --store-password-file: its path
+	Artifacts  string
+	Archive    string
 	Listen     []string
 	Sync       string
 	Checkpoint string
@@ -49,6 +51,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.TLSCert, "tls-cert", "", "file with the server's certificate (PEM): every HOST:PORT of --listen speaks TLS 1.3")
 	f.StringVar(&s.TLSKey, "tls-key", "", "file with the key of --tls-cert (PEM)")
 	f.StringVar(&s.ClientCA, "tls-client-ca", "", "file with authorities (PEM) whose client certificates identify agents")
+	f.StringVar(&s.Archive, "archive", "", "folder for removed data (default: archive in the data folder; none with --store)")
 	f.StringVar(&s.Sync, "sync", "full", "full: what is confirmed survives power loss; normal: it survives a crash")
 	f.StringVar(&s.Checkpoint, "checkpoint", "internal",
 		"internal: brokerd copies SQLite's log into the database; external: another program does, such as Litestream")
@@ -72,6 +75,8 @@ func (s *settings) addFolderFlags(f *pflag.FlagSet) {
 		"keep the data in this PostgreSQL database, postgres://USER@HOST/DATABASE (default: SQLite in the data folder)")
 	f.StringVar(&s.Password, "store-password-file", "",
 		"file with the password for --store (default: from PGPASSWORD or ~/.pgpass)")
+	f.StringVar(&s.Artifacts, "artifacts", "",
+		"folder for the contents of artifacts (default: artifacts in the data folder; with --store, in the database)")
 }
 
 // complete fills in, for every flag that was not given, the environment's value, else the file's, else
@@ -213,7 +218,7 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Store: s.Store, PasswordFile: s.Password, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
+		Dir: s.Data, Store: s.Store, PasswordFile: s.Password, Artifacts: s.Artifacts, Archive: s.Archive, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
 		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 		Traces: s.Traces, TraceSample: s.TraceSample,
 	}

@@ -233,13 +233,13 @@ func (a *App) start(ctx context.Context) error {
 		Tasks:     p.tasks.Held,
 		Resumed:   []func(*store.Tx) error{p.broker.Waiters.DrainEnded, p.tasks.DrainEnded},
 	})
-	contents, inFolder, err := c.contents(p.store)
+	contents, err := c.contents(p.store)
 	if err != nil {
 		return err
 	}
 	of := artifacts.Options{Transfers: watch}
-	if inFolder {
-		of.Disk = p.diskguard
+	if c.Artifacts == "" && c.Store == "" {
+		of.Disk = p.diskguard // which watches the disk of the data folder
 	}
 	p.artifacts = artifacts.New(desk, contents, of)
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
@@ -257,6 +257,10 @@ func (a *App) start(ctx context.Context) error {
 	for _, k := range p.work {
 		parts, closing = append(parts, k.Data()), append(closing, k.AwaitClosed)
 	}
+	archive, err := a.archiveFolder()
+	if err != nil {
+		return err
+	}
 	p.retention = retention.New(retention.Options{
 		Store:    p.store,
 		Sessions: kept{p.sessions},
@@ -267,6 +271,7 @@ func (a *App) start(ctx context.Context) error {
 		Tidy:     p.archive.Tidy,
 		Archived: c.archived,
 		Dir:      c.Dir,
+		Archive:  archive,
 		Clock:    c.Clock,
 		Log:      log.Named("retention"),
 	})

@@ -52,7 +52,7 @@ func (c Config) inspect(ctx context.Context, st *store.Store, journal *events.Lo
 	t := tables{hashes: true}
 	_, err := os.Stat(c.contentsFolder())
 	if c.contentsFolder() == "" || err == nil {
-		if t.contents, _, err = c.contents(st); err != nil {
+		if t.contents, err = c.contents(st); err != nil {
 			return nil, admin.Totals{}, err
 		}
 		defer func() { _ = t.contents.Close() }() // it is only read

@@ -23,6 +23,7 @@ type Config struct {
 	// PasswordFile has the password of the user in Store; empty = it comes from PGPASSWORD or .pgpass.
 	PasswordFile string
 	Artifacts    string        // folder of the contents of artifacts; empty = in Dir, or in Store
+	Archive      string        // folder for removed data; empty = in Dir, or with Store none
 	Listen       []string      // HOST:PORT or unix:PATH, besides the data folder's socket; loopback without TLS
 	TLS          TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
 	Sync         string        // full (the default) or normal: see store.Sync
@@ -54,6 +55,14 @@ func (c Config) complete() (Config, error) {
 		return c, err
 	}
 	c.Dir = dir
+	for _, folder := range []*string{&c.Artifacts, &c.Archive} {
+		if *folder == "" {
+			continue
+		}
+		if *folder, err = filepath.Abs(*folder); err != nil {
+			return c, err
+		}
+	}
 	if c.Sync == "" {
 		c.Sync = store.SyncFull.String()
 	}

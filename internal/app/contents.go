@@ -1,9 +1,14 @@
 package app
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"brokerd/internal/artifacts"
+	"brokerd/internal/fault"
+	"brokerd/internal/retention"
 	"brokerd/internal/store"
 )
 
@@ -18,12 +23,32 @@ func (c Config) contentsFolder() string {
 	return filepath.Join(c.Dir, artifacts.Folder)
 }
 
-// contents opens the contents of artifacts, and reports whether they are in a folder.
-func (c Config) contents(st *store.Store) (contents artifacts.Contents, inFolder bool, err error) {
+// contents opens the contents of artifacts.
+func (c Config) contents(st *store.Store) (artifacts.Contents, error) {
 	dir := c.contentsFolder()
 	if dir == "" {
-		return artifacts.InStore(st), false, nil
+		return artifacts.InStore(st), nil
 	}
-	contents, err = artifacts.OpenFolder(dir)
-	return contents, true, err
+	contents, err := artifacts.OpenFolder(dir)
+	if err != nil && c.Artifacts != "" {
+		err = fault.Field("artifacts", "%v", err)
+	}
+	return contents, err
+}
+
+// archiveFolder returns the folder in which removed data is archived; empty if it is not archived, which the log says. A
+// folder that is named must exist, or the one in which it is to be made: it may be on a disk that is not mounted.
+func (a *App) archiveFolder() (string, error) {
+	c := a.config
+	switch {
+	case c.Archive != "":
+		if err := os.Mkdir(c.Archive, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", fault.Field("archive", "%v", err)
+		}
+		return c.Archive, nil
+	case c.Store != "":
+		c.Log.Warn("removed data is not archived: --archive names no folder for it")
+		return "", nil
+	}
+	return filepath.Join(c.Dir, retention.Folder), nil
 }

@@ -21,6 +21,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/auth"
+	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -118,6 +119,9 @@ func Start(t TB, options ...Option) *Broker {
 	}
 	if b.config.Store == "" {
 		b.config.Store = testkit.Postgres(t, b.config.Dir, app.Migrations())
+		if b.config.Store != "" && b.config.Archive == "" {
+			b.config.Archive = filepath.Join(b.config.Dir, retention.Folder) // as without a server
+		}
 	}
 	b.Clock, _ = b.config.Clock.(*clockwork.FakeClock)
 	if c, ok := b.config.Clock.(WatchedClock); ok {

@@ -72,7 +72,7 @@ type note struct {
 	lines int64
 }
 
-// move appends lines to the archive of a session, and removes what they were made of, with remove, in the transaction that notes
+// move appends lines to the archive of a session, if there is an archive, and removes what they were made of, with remove, in the transaction that notes
 // the new lengths of the files. If that fails the lines count as never written. It returns the number of moved lines: 0 while the session
 // is being exported. In a dry run it returns that number and changes nothing.
 func (w *walk) move(ctx context.Context, s Session, kind string, l *lines, remove func(*store.Tx) error) (moved int64, err error) {
@@ -86,6 +86,9 @@ func (w *walk) move(ctx context.Context, s Session, kind string, l *lines, remov
 	}
 	var notes []note
 	for _, d := range l.days {
+		if w.Archive == "" {
+			break
+		}
 		n, err := w.append(ctx, s, kind+"-"+d.name+suffix, d)
 		if err != nil {
 			return 0, fmt.Errorf("archive %s of session %s: %w", kind, s.Name, err)
@@ -120,7 +123,7 @@ func (n note) save(tx *store.Tx, session int64) {
 // append writes lines behind what is committed of a file, as a gzip member of their own, and syncs. It returns the note that the
 // transaction is to save.
 func (k *Keeper) append(ctx context.Context, s Session, file string, d day) (note, error) {
-	path := filepath.Join(k.root, s.Name, file)
+	path := filepath.Join(k.Archive, s.Name, file)
 	if err := k.makeFolder(filepath.Dir(path)); err != nil {
 		return note{}, err
 	}
@@ -216,8 +219,11 @@ func (p *packer) member(text []byte) ([]byte, error) {
 
 // cutBack takes off what was appended to archive files and not committed.
 func (k *Keeper) cutBack(ctx context.Context) error {
+	if k.Archive == "" {
+		return nil
+	}
 	return k.eachNote(ctx, func(s Session, n note) error {
-		path := filepath.Join(k.root, s.Name, n.file)
+		path := filepath.Join(k.Archive, s.Name, n.file)
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= n.bytes {
 			return nil
@@ -281,7 +287,7 @@ func (k *Keeper) makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	for dir != k.Dir {
+	for dir != filepath.Dir(k.Archive) {
 		dir = filepath.Dir(dir)
 		if err := k.syncFolder(dir); err != nil {
 			return err

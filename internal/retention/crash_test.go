@@ -72,7 +72,7 @@ func (s *stock) keeper(fn func() error) *retention.Keeper {
 		s.log = noEvents{}
 	}
 	k := retention.New(retention.Options{Store: s.store, Sessions: s, Messages: s.mail, Events: s.log, Parts: s.parts,
-		Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
+		Dir: s.dir, Archive: filepath.Join(s.dir, retention.Folder), Clock: s.clock, Log: zap.NewNop()})
 	if fn != nil {
 		retention.SetSeam(k, fn)
 	}

@@ -24,14 +24,14 @@ const deletedFolder = "deleted"
 
 // A Deleted is what became of a session.
 type Deleted struct {
-	Archive  string // folder of its export, below the data folder
+	Archive  string // folder of its export, below the data folder or absolute; empty without an archive
 	Revision int64
 }
 
 // errUnseen says that a request has not been answered before.
 var errUnseen = errors.New("not seen before")
 
-// Delete exports a closed session into the archive, and removes it. If it is interrupted, the next call or the next
+// Delete exports a closed session into the archive, if there is one, and removes it. If it is interrupted, the next call or the next
 // start of the broker resumes it. Errors: fault.NotFound if there is no such session, fault.Precondition (SESSION_OPEN)
 // if it is not closed; otherwise as Export.
 func (k *Keeper) Delete(ctx context.Context, who identity.Caller, req idempotency.Request, name string) (Deleted, error) {
@@ -93,9 +93,20 @@ func (k *Keeper) begin(ctx context.Context, s Session, source string) (deletion,
 	if _, err := k.find(ctx, s.Name); err != nil { // another call may have been faster
 		return deletion{}, err
 	}
-	d := deletion{s.ID, filepath.Join(Folder, deletedFolder, s.Name+"-"+strconv.FormatInt(s.Revision, 10)), source}
-	if err := k.exportTo(ctx, s, filepath.Join(k.Dir, d.archive)); err != nil {
-		return d, err
+	d := deletion{session: s.ID, source: source}
+	if k.Archive == "" {
+		if err := k.awaitClosed(ctx, s); err != nil {
+			return d, err
+		}
+	} else {
+		dir := filepath.Join(k.Archive, deletedFolder, s.Name+"-"+strconv.FormatInt(s.Revision, 10))
+		if err := k.exportTo(ctx, s, dir); err != nil {
+			return d, err
+		}
+		d.archive = dir
+		if below, err := filepath.Rel(k.Dir, dir); err == nil && filepath.IsLocal(below) {
+			d.archive = below
+		}
 	}
 	return d, k.Store.Write(ctx, func(tx *store.Tx) error {
 		k.Events.RaiseFloor(tx, s.ID, k.Store.Revision()) // followers get an error that names the floor
@@ -305,7 +316,10 @@ func eraseArchives(tx *store.Tx, session int64, limit int) (more bool, err error
 // removeArchive removes the archive files of a session, which its export contains. Other files in the
 // folder stay.
 func (k *Keeper) removeArchive(name string) error {
-	dir := filepath.Join(k.root, name)
+	if k.Archive == "" {
+		return nil
+	}
+	dir := filepath.Join(k.Archive, name)
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -322,7 +336,7 @@ func (k *Keeper) removeArchive(name string) error {
 		}
 	}
 	_ = os.Remove(dir) // fails if it has other files
-	return k.syncFolder(k.root)
+	return k.syncFolder(k.Archive)
 }
 
 // archives reports whether a file in a session's folder is one that the keeper makes.

@@ -101,10 +101,8 @@ func (k *Keeper) find(ctx context.Context, name string) (found Session, err erro
 
 func (k *Keeper) export(ctx context.Context, s Session, to Sink) (Manifest, error) {
 	if s.Closed {
-		for _, await := range k.Closing {
-			if err := await(ctx, s.ID); err != nil {
-				return Manifest{}, err
-			}
+		if err := k.awaitClosed(ctx, s); err != nil {
+			return Manifest{}, err
 		}
 	}
 	x := &exporter{Keeper: k, ctx: ctx, session: s, to: to}
@@ -150,6 +148,16 @@ func (k *Keeper) export(ctx context.Context, s Session, to Sink) (Manifest, erro
 	}
 	m.Files = append(m.Files, contents...)
 	return m, x.manifest(&m)
+}
+
+// awaitClosed returns when the rest of the closing of a session is done.
+func (k *Keeper) awaitClosed(ctx context.Context, s Session) error {
+	for _, await := range k.Closing {
+		if err := await(ctx, s.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // contents writes the files that belong to the rows of the parts.
@@ -381,7 +389,10 @@ func (x *exporter) archived(prefix string) error {
 }
 
 func (x *exporter) archiveFile(n note) error {
-	path := filepath.Join(x.root, x.session.Name, n.file)
+	path := filepath.Join(x.Archive, x.session.Name, n.file)
+	if x.Archive == "" {
+		return missing(filepath.Join(x.session.Name, n.file), errors.New("the broker runs without the folder of its archive"))
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return missing(path, err)

@@ -21,10 +21,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Tests{M: m}) }
 
 // A world is a daemon on a clock that the test moves, and who acts in one session of it. At the end of the test its database must be
 // sound.

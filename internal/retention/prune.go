@@ -35,7 +35,7 @@ type Counts struct {
 // Pruned is the outcome of a prune.
 type Pruned struct {
 	Counts
-	FreeBytes int64 // inside the database file
+	FreeBytes int64 // inside the database file; 0 on a database server
 	Revision  int64 // of the event; after a dry run, the newest
 }
 
@@ -153,10 +153,14 @@ func (k *Keeper) logPrune(
 	if err != nil {
 		return 0, err
 	}
+	verb := "archived and removed"
+	if k.Archive == "" {
+		verb = "removed"
+	}
 	err = k.Store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
 		revision, err = k.Events.Append(tx, events.Entry{
 			Session: session, Category: events.System, Type: "data.pruned", Source: who.Name(),
-			Summary: "finished data older than " + validate.Short(s.OlderThan) + " was archived and removed",
+			Summary: "finished data older than " + validate.Short(s.OlderThan) + " was " + verb,
 			Details: string(details),
 		})
 		return err

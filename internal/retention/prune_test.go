@@ -3,6 +3,7 @@ package retention_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -237,7 +238,7 @@ func TestPrune_WaitsForATurnSoThatNothingIsArchivedTwice(t *testing.T) {
 	s := newStock(t, n)
 	watched := watchedSessions{s, make(chan struct{}, 1)}
 	k := retention.New(retention.Options{Store: s.store, Sessions: watched, Messages: s.mail, Events: noEvents{},
-		Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
+		Dir: s.dir, Archive: filepath.Join(s.dir, retention.Folder), Clock: s.clock, Log: zap.NewNop()})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	type outcome struct {

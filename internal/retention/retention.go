@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,7 @@ import (
 	"brokerd/internal/work"
 )
 
-// Folder is the folder of the archive, below the data folder.
+// Folder is the folder of the archive, below the data folder, unless another one is named.
 const Folder = "archive"
 
 // A Session has the times for which its data is kept. 0 = without limit.
@@ -85,6 +84,8 @@ type Options struct {
 	// returns how many it has checked: fewer than limit if there are no more.
 	Tidy func(tx *store.Tx, limit int) (int64, error)
 	Dir  string // the data folder
+	// Archive is the folder of the archive, in a folder that exists. Empty = removed data is not archived.
+	Archive string
 	// Archived runs after a page of a kind was archived, and before it is removed. A test changes
 	// something there. Nil = nothing.
 	Archived func(kind string)
@@ -95,7 +96,6 @@ type Options struct {
 // A Keeper archives, exports and deletes. Its methods may be called concurrently.
 type Keeper struct {
 	Options
-	root  string // of the archive
 	ticks *deadline.Queue[struct{}]
 
 	ctx    context.Context // of the runner
@@ -119,7 +119,7 @@ type Keeper struct {
 // New returns a keeper. It does nothing by itself until Start.
 func New(o Options) *Keeper {
 	k := &Keeper{
-		Options: o, root: filepath.Join(o.Dir, Folder), held: map[int64]int{}, walks: make(chan struct{}, 1),
+		Options: o, held: map[int64]int{}, walks: make(chan struct{}, 1),
 		seam: func() error { return nil },
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())

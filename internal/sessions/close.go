@@ -48,7 +48,7 @@ func (r *Registry) close(tx *store.Tx, who identity.Caller, name, reason string)
 }
 
 // Delete removes the row of a closed session, whose other rows are gone, with an event of the broker itself. It tells where its
-// export is kept.
+// export is kept; archive is empty if there is none.
 func (r *Registry) Delete(tx *store.Tx, id int64, source, archive string) (int64, error) {
 	s, err := r.dir.ByID(tx, id)
 	if err != nil {
@@ -60,11 +60,15 @@ func (r *Registry) Delete(tx *store.Tx, id int64, source, archive string) (int64
 	if err != nil {
 		return 0, err
 	}
+	summary := "session " + s.Name + " deleted"
+	if archive != "" {
+		summary += ", its export is in " + archive
+	}
 	return r.log.Append(tx, events.Entry{
 		Category: events.System,
 		Type:     "session.deleted",
 		Source:   source,
-		Summary:  "session " + s.Name + " deleted, its export is in " + archive,
+		Summary:  summary,
 		Details:  string(details),
 		Related:  []string{s.Name},
 	})

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"io"
 	"strings"
 
@@ -34,11 +35,15 @@ letters stay unless --kind names them.`,
 		return nil
 	},
 	Text: func(_ *command.Given, w io.Writer, q *pb.PruneDataRequest, a *pb.PruneDataResponse) {
-		prompt.Say(w, "%s %s, %s, %s and %s; %s of the database file are free",
+		free := ""
+		if n := a.GetFreeBytes(); n > 0 { // a database server does not say
+			free = fmt.Sprintf("; %s of the database file are free", output.Size(n))
+		}
+		prompt.Say(w, "%s %s, %s, %s and %s%s",
 			prompt.Either(q.GetDryRun(), "would remove", "removed"),
 			prompt.Count(a.GetMessages(), "message"), prompt.Count(a.GetDeadLetters(), "dead letter"),
 			prompt.Count(a.GetEvents(), "event"), prompt.Count(a.GetWork(), "piece")+" of work",
-			output.Size(a.GetFreeBytes()))
+			free)
 	},
 }
 

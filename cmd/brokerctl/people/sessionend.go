@@ -42,8 +42,8 @@ var sessionDelete = command.Spec[*pb.DeleteSessionRequest, *pb.DeleteSessionResp
 	Page: command.Page{
 		Use:   "delete NAME --yes",
 		Short: "Archive a closed session and delete it (operators)",
-		Long: `Export a closed session into the archive in the broker's data folder, then delete
-it. If this is interrupted, the broker finishes it at its next start.`,
+		Long: `Export a closed session into the broker's archive, if it has one, then delete the
+session. If this is interrupted, the broker finishes it at its next start.`,
 		Example: `  brokerctl session delete website --yes`,
 	},
 	Connect: outside,
@@ -56,7 +56,14 @@ it. If this is interrupted, the broker finishes it at its next start.`,
 		return nil
 	},
 	Text: func(_ *command.Given, w io.Writer, q *pb.DeleteSessionRequest, a *pb.DeleteSessionResponse) {
-		prompt.Say(w, "deleted %s; its export is in %s, below the broker's data folder", q.GetName(), a.GetArchive())
+		switch dir := a.GetArchive(); {
+		case dir == "":
+			prompt.Say(w, "deleted %s; the broker has no archive", q.GetName())
+		case filepath.IsAbs(dir):
+			prompt.Say(w, "deleted %s; its export is in %s", q.GetName(), dir)
+		default:
+			prompt.Say(w, "deleted %s; its export is in %s, below the broker's data folder", q.GetName(), dir)
+		}
 	},
 }
 

@@ -1191,7 +1191,7 @@ type PruneDataResponse struct {
 	Events      int64                  `protobuf:"varint,3,opt,name=events,proto3" json:"events,omitempty"`
 	// Tasks, decisions, blockers, handoffs and votes.
 	Work int64 `protobuf:"varint,4,opt,name=work,proto3" json:"work,omitempty"`
-	// Free space inside the database file after the call, in bytes. New data uses it first.
+	// Free space inside the database file after the call, in bytes. New data uses it first. 0 on a database server.
 	FreeBytes int64 `protobuf:"varint,5,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	// Of the event data.pruned; in a dry run, the newest revision.
 	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`

@@ -785,7 +785,7 @@ func (x *DeleteSessionRequest) GetName() string {
 // DeleteSessionResponse reports what was kept.
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Folder of the export, below the data folder.
+	// Folder of the export, below the data folder or, of an archive elsewhere, absolute. Empty if the broker has no archive.
 	Archive       string `protobuf:"bytes,1,opt,name=archive,proto3" json:"archive,omitempty"`
 	Revision      int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields

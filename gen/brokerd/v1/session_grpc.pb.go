@@ -49,7 +49,7 @@ type SessionServiceClient interface {
 	// ExportSession streams everything that a session has, its archive included, as JSON Lines files and a manifest. Of a session that is
 	// not closed each file is true at its own time. Operators only.
 	ExportSession(ctx context.Context, in *ExportSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSessionResponse], error)
-	// DeleteSession writes an export of a closed session into the archive folder, then removes the session. FAILED_PRECONDITION
+	// DeleteSession writes an export of a closed session into the archive, if there is one, then removes the session. FAILED_PRECONDITION
 	// (SESSION_OPEN) if it is not closed. Operators only.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
 }
@@ -162,7 +162,7 @@ type SessionServiceServer interface {
 	// ExportSession streams everything that a session has, its archive included, as JSON Lines files and a manifest. Of a session that is
 	// not closed each file is true at its own time. Operators only.
 	ExportSession(*ExportSessionRequest, grpc.ServerStreamingServer[ExportSessionResponse]) error
-	// DeleteSession writes an export of a closed session into the archive folder, then removes the session. FAILED_PRECONDITION
+	// DeleteSession writes an export of a closed session into the archive, if there is one, then removes the session. FAILED_PRECONDITION
 	// (SESSION_OPEN) if it is not closed. Operators only.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()

@@ -653,7 +653,7 @@ export type PruneDataResponse = Message<"brokerd.v1.PruneDataResponse"> & {
   work: bigint;
 
   /**
-   * Free space inside the database file after the call, in bytes. New data uses it first.
+   * Free space inside the database file after the call, in bytes. New data uses it first. 0 on a database server.
    *
    * @generated from field: int64 free_bytes = 5;
    */

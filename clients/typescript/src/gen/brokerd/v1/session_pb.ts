@@ -405,7 +405,7 @@ export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@_
  */
 export type DeleteSessionResponse = Message<"brokerd.v1.DeleteSessionResponse"> & {
   /**
-   * Folder of the export, below the data folder.
+   * Folder of the export, below the data folder or, of an archive elsewhere, absolute. Empty if the broker has no archive.
    *
    * @generated from field: string archive = 1;
    */
@@ -774,7 +774,7 @@ export const SessionService: GenService<{
     output: typeof ExportSessionResponseSchema;
   },
   /**
-   * DeleteSession writes an export of a closed session into the archive folder, then removes the session. FAILED_PRECONDITION
+   * DeleteSession writes an export of a closed session into the archive, if there is one, then removes the session. FAILED_PRECONDITION
    * (SESSION_OPEN) if it is not closed. Operators only.
    *
    * @generated from rpc brokerd.v1.SessionService.DeleteSession
