@@ -73,8 +73,12 @@ func (s *settings) addFolderFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.Data, "data", "", "data folder (default $XDG_STATE_HOME/brokerd, else ~/.local/state/brokerd)")
 	f.StringVar(&s.Store, "store", "",
 		"keep the data in this PostgreSQL database, postgres://USER@HOST/DATABASE (default: SQLite in the data folder)")
+	s.addContentFlags(f)
+}
+
+func (s *settings) addContentFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.Password, "store-password-file", "",
-		"file with the password for --store (default: from PGPASSWORD or ~/.pgpass)")
+		"file with the password of the PostgreSQL user (default: from PGPASSWORD or ~/.pgpass)")
 	f.StringVar(&s.Artifacts, "artifacts", "",
 		"folder for the contents of artifacts (default: artifacts in the data folder; with --store, in the database)")
 }
@@ -85,8 +89,7 @@ func (s *settings) complete(flags *pflag.FlagSet) error {
 	given := map[string]bool{}
 	flags.Visit(func(f *pflag.Flag) { given[f.Name] = true })
 	if hasPassword(s.Store) {
-		return errors.New("store: every user of this machine sees the password of a flag in the list of processes: " +
-			"leave it out, and name a file with --store-password-file, or use PGPASSWORD or ~/.pgpass")
+		return errPassword("store")
 	}
 	for _, name := range settingNames() {
 		value := os.Getenv(variable(name))
@@ -109,6 +112,11 @@ func (s *settings) complete(flags *pflag.FlagSet) error {
 	var err error
 	s.Data, err = defaultData()
 	return err
+}
+
+func errPassword(flag string) error {
+	return fmt.Errorf("%s: every user of this machine sees the password of a flag in the list of processes: "+
+		"leave it out, and name a file with --store-password-file, or use PGPASSWORD or ~/.pgpass", flag)
 }
 
 // hasPassword reports whether the URL of a database has a password.

@@ -121,10 +121,13 @@ func (o older) unpackFile(t *testing.T, header *tar.Header, content io.Reader) {
 }
 
 // compare starts a broker on a data folder and repeats the calls.
-func (o older) compare(t *testing.T, dir string) {
+func (o older) compare(t *testing.T, dir string, changes ...func(*app.Config)) {
 	t.Helper()
 	b := apptest.Start(t, apptest.With(func(c *app.Config) {
-		c.Dir, c.Clock = dir, clockwork.NewFakeClockAt(o.at)
+		c.Dir, c.Store, c.Clock = dir, "", clockwork.NewFakeClockAt(o.at)
+		for _, change := range changes {
+			change(c)
+		}
 	}))
 	for _, call := range o.calls {
 		method := methodOf(t, call.Method)
