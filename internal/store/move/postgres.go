@@ -141,7 +141,7 @@ func (s *server) rows(ctx context.Context, t table) rows {
 				row[i] = t.columns[i].kind.decode(bytes)
 			}
 			if !yield(row, nil) {
-				_, _ = result.Close() // the caller has an error of its own
+				_, _ = result.Close() // the caller has another error
 				return
 			}
 		}
