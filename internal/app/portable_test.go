@@ -210,3 +210,13 @@ func readsAll(plan string) string {
 	}
 	return ""
 }
+
+// The PostgreSQL store inserts the rows of a batch table by table, in another order than their statements have.
+func TestSchema_HasNoForeignKeys(t *testing.T) {
+	t.Parallel()
+	var n int
+	err := postgresTables(t).QueryRow(t.Context(), `SELECT count(*) FROM pg_constraint WHERE contype = 'f'`).Scan(&n)
+	if err != nil || n > 0 {
+		t.Errorf("there are %d foreign keys: gather must keep the order of their tables (%v)", n, err)
+	}
+}

@@ -70,12 +70,11 @@ SET idle_in_transaction_session_timeout = '60s';
 
 // A Database is a PostgreSQL database in which one broker at a time keeps its tables. It implements store.Database.
 type Database struct {
-	config  *pgconn.Config
-	clock   clockwork.Clock
-	trips   atomic.Uint64       // of the writer
-	parents map[string][]string // the other tables to which a table refers; see Lead
-	types   sync.Map            // of parameters, by the text of the statement: see typesOf
-	epoch   atomic.Int64        // of the broker that leads by this value; 0 before Lead
+	config *pgconn.Config
+	clock  clockwork.Clock
+	trips  atomic.Uint64 // of the writer
+	types  sync.Map      // of parameters, by the text of the statement: see typesOf
+	epoch  atomic.Int64  // of the broker that leads by this value; 0 before Lead
 }
 
 // New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL
@@ -182,31 +181,11 @@ func (d *Database) Lead(sc store.Conn) error {
 	if err := c.Script(sequences); err != nil {
 		return err
 	}
-	if err := d.readParents(c); err != nil {
-		return err
-	}
 	if err := c.scan(`UPDATE meta SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch, commits`, &c.epoch, &c.commits); err != nil {
 		return err
 	}
 	d.epoch.Store(c.epoch)
 	return c.endAsides()
-}
-
-// readParents reads to which tables each table refers.
-func (d *Database) readParents(c *conn) error {
-	results, err := c.pg.Exec(context.Background(), `
-		SELECT child.relname, parent.relname
-		FROM pg_constraint f JOIN pg_class child ON child.oid = f.conrelid JOIN pg_class parent ON parent.oid = f.confrelid
-		WHERE f.contype = 'f' AND f.connamespace = current_schema()::regnamespace AND child.oid <> parent.oid`).ReadAll()
-	if err != nil {
-		return classify(err, c.pg.IsClosed())
-	}
-	d.parents = map[string][]string{}
-	for _, row := range results[0].Rows {
-		child := string(row[0])
-		d.parents[child] = append(d.parents[child], string(row[1]))
-	}
-	return nil
 }
 
 // Facts implements store.Database.

@@ -94,9 +94,9 @@ func parameters(n int) string {
 	return strings.Join(list, ", ")
 }
 
-// gather joins items of one text. Those of an INSERT are joined across inserts into other tables, but a row stays behind
-// the rows of the tables to which it may refer, and the rows of one table in their order. Those of an UPDATE are joined
-// only if they come from ExecEach, whose lists concern different rows, and follow each other.
+// gather joins items of one text. Those of an INSERT are joined across inserts into other tables: no table has a foreign
+// key. The rows of one table keep their order. Those of an UPDATE are joined only if they come from ExecEach, whose lists
+// concern different rows, and follow each other.
 func (c *conn) gather(items []item) []item {
 	var joined []item
 	at := map[string]int{} // where the INSERT of a table stands in joined since the last other statement
@@ -116,7 +116,7 @@ func (c *conn) gather(items []item) []item {
 			}
 		default:
 			n, known := at[g.table]
-			if known && (joined[n].stmt != i.stmt || c.refersBehind(g.table, n, at)) {
+			if known && joined[n].stmt != i.stmt {
 				clear(at)
 				known = false
 			}
@@ -146,14 +146,6 @@ func (c *conn) rowOf(i item) *gathering {
 		}
 	}
 	return g
-}
-
-// refersBehind reports whether a table refers to one whose rows are inserted after place n.
-func (c *conn) refersBehind(table string, n int, at map[string]int) bool {
-	return slices.ContainsFunc(c.db.parents[table], func(parent string) bool {
-		place, known := at[parent]
-		return known && place > n
-	})
 }
 
 // add joins another item of the same text.
