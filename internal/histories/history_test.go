@@ -83,9 +83,12 @@ func (h *history) decide(k kind) error {
 	case porcupine.Illegal:
 		return errors.New("there is no order in which it is allowed")
 	default:
-		return fmt.Errorf("it was not decided within %v", decision)
+		return errUndecided
 	}
 }
+
+// errUndecided is the error of a history whose decision takes longer than decision.
+var errUndecided = fmt.Errorf("it was not decided within %v", decision)
 
 // write keeps a history that is wrong, as text and as a page to look at, and says where.
 func (h *history) write(m model) string {
