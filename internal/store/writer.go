@@ -190,5 +190,6 @@ func (w *writer) panicked(p any) error {
 }
 
 func errSyncFailed() error {
-	return fault.New(fault.Unavailable, "SYNC_FAILED", "the broker could not sync its disk and is going down")
+	return fault.New(fault.Unavailable, "SYNC_FAILED",
+		"the broker does not know what its database has kept, and is going down: start it again")
 }
