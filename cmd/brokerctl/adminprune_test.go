@@ -15,7 +15,7 @@ func TestAdminPrune_CountsAndRefuses(tt *testing.T) {
 		code int
 		text string
 	}{
-		{"admin prune --older-than 24h", 0, "removed 0 messages, 0 dead letters, 0 events and 0 pieces of work; "},
+		{"admin prune --older-than 24h", 0, "removed 0 messages, 0 dead letters, 0 events and 0 pieces of work"},
 		{"admin prune --older-than 1h --kind dead-letters --kind events --session default --dry-run", 0, "would remove 0 messages, "},
 		{"admin prune", 2, "older-than"},
 		{"admin prune --older-than 24h --kind locks", 2, "none of messages, dead_letters, events, work"},
