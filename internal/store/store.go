@@ -185,7 +185,9 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		o.Log = zap.NewNop()
 	}
 	if o.Fatal == nil {
-		o.Fatal = func(err error) { o.Log.Fatal("what the database contains is unknown until it is opened again", zap.Error(err)) }
+		o.Fatal = func(err error) {
+			o.Log.Fatal("what the database contains is unknown until it is opened again", zap.Error(err))
+		}
 	}
 	if o.Readers <= 0 {
 		o.Readers = 4
