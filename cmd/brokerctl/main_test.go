@@ -15,6 +15,7 @@ import (
 
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/postgrestest"
 )
 
 // asProgram makes the test binary run brokerctl itself, for tests that need a process of their own.
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(postgrestest.Tests{M: m})
 }
 
 // startBroker runs a daemon that brokerctl finds by itself. At the end its database must be sound.

@@ -41,7 +41,8 @@ and check have more.`,
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newCheck(), newRestore(), newRestored(), newMigrate(), newImport(), newExec(), newVersion(), manual.NewCommand((*pflag.FlagSet).FlagUsagesWrapped))
+	root.AddCommand(serve, newCheck(), newRestore(), newRestored(), newMigrate(), newImport(), newExec(), newVersion(),
+		manual.NewCommand((*pflag.FlagSet).FlagUsagesWrapped))
 	return root
 }
 

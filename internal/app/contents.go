@@ -36,8 +36,9 @@ func (c Config) contents(st *store.Store) (artifacts.Contents, error) {
 	return contents, err
 }
 
-// archiveFolder returns the folder in which removed data is archived; empty if it is not archived, which the log says. A
-// folder that is named must exist, or the one in which it is to be made: it may be on a disk that is not mounted.
+// archiveFolder returns the folder in which removed data is archived; empty if it is not archived, which the log
+// says. A folder that is named must exist, or the one in which it is to be made: it may be on a disk that is not
+// mounted.
 func (a *App) archiveFolder() (string, error) {
 	c := a.config
 	switch {

@@ -24,7 +24,8 @@ type Moved struct {
 	From, To        string // for people
 }
 
-// chunksTable is that of the contents of artifacts, which Migrate copies from wherever they are to wherever they belong.
+// chunksTable is that of the contents of artifacts, which Migrate copies from wherever they are to wherever they
+// belong.
 const chunksTable = "artifact_chunks"
 
 // Migrate copies all data of a broker that does not run: from a folder to a database on a server, or back. The target

@@ -125,7 +125,7 @@ var (
 // of every package. It finds them as constant strings, so that new ones are covered.
 func TestQueries_NoStatementReadsAGrowingTableUnnamed(t *testing.T) {
 	t.Parallel()
-	testkit.OnSQLite(t, "PostgreSQL's plans have a test of their own")
+	testkit.OnSQLite(t, "another test checks PostgreSQL's plans")
 	b := apptest.Start(t)
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(b.Dir(), "brokerd.db")+"?mode=ro")
 	apptest.NoError(t, err)

@@ -13,9 +13,9 @@ import (
 	"brokerd/internal/work"
 )
 
-// Checks returns what inspects the tables and the contents, each for one snapshot. A check returns one line per problem,
-// at most so many. With hashes, the checks also read every content and compare its hash, which takes seconds per GiB:
-// it is for a store without other users. Nil contents are missing.
+// Checks returns what inspects the tables and the contents, each for one snapshot. A check returns one line per
+// problem, at most so many. With hashes, the checks also read every content and compare its hash, which takes seconds
+// per GiB: it is for a store without other users. Nil contents are missing.
 func Checks(contents Contents, most int, hashes bool) []func(q store.Querier) ([]string, error) {
 	checks := []func(store.Querier) ([]string, error){
 		func(q store.Querier) ([]string, error) { return checkContents(q, contents, most, hashes) },

@@ -30,8 +30,8 @@ type Contents interface {
 	// Each calls fn with pages of the hashes of all contents, and of the names of all drafts.
 	Each(ctx context.Context, fn func(contents, drafts []string) error) error
 
-	// Check returns one line for each content of a session, according to q, that is missing or has another size, at most
-	// so many.
+	// Check returns one line for each content of a session, according to q, that is missing or has another size, at
+	// most so many.
 	Check(q store.Querier, most int) ([]string, error)
 
 	Close() error

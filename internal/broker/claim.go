@@ -225,8 +225,8 @@ func (call *claimCall) await(ctx context.Context, empty Claims) (Claims, error) 
 		return Claims{Claims: claims}, nil
 	}
 	k.gone.Store(true)
-	// The batch of this function, and earlier ones, have delivered by the time at which it is answered. Later ones deliver
-	// nothing to the consumer.
+	// The batch of this function, and earlier ones, have delivered by the time at which it is answered. Later ones
+	// deliver nothing to the consumer.
 	drained := call.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
 		tx.OnCommit(func() { call.Waiters.remove(k) })
 		if err != nil {

@@ -93,7 +93,8 @@ func (c *Counters) countOne(tx *store.Tx, session directory.Session, fate string
 	return c.countOf(tx, session, fate, class)
 }
 
-// classOf returns the class under which the observer counts messages of a type: the family of a built-in one, or custom.
+// classOf returns the class under which the observer counts messages of a type: the family of a built-in one, or
+// custom.
 func classOf(kind string) string {
 	if t := msgtype.BuiltIn(kind); t != nil {
 		return t.Family

@@ -18,8 +18,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// toolCall writes a call of the API as the call of a tool, such as settle {"id":"7.1"}. What no tool does, only a person
-// with a shell can.
+// toolCall writes a call of the API as the call of a tool, such as settle {"id":"7.1"}. What no tool does, only a
+// person with a shell can.
 func toolCall(call calls.Call) string {
 	fields, said := fieldsOf(call)
 	if said && call.Agent == "" {
@@ -79,9 +79,9 @@ func alternatives(calls []string) []string {
 	return short
 }
 
-// fieldsOf returns the fields of a request that are set or missing, with the texts of their values; nil of a missing one.
-// It returns false if one has no text. The subject of Explain is the field subject, the receiver of a message the field
-// target.
+// fieldsOf returns the fields of a request that are set or missing, with the texts of their values; nil of a missing
+// one. It returns false if one has no text. The subject of Explain is the field subject, the receiver of a message
+// the field target.
 func fieldsOf(call calls.Call) (fields map[string][]string, ok bool) {
 	fields = map[string][]string{}
 	for _, name := range call.Missing {

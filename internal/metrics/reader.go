@@ -89,7 +89,7 @@ func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
 		disk:        desc("brokerd_disk_used_ratio", "Used fraction of the file system of the data folder."),
 
 		server: desc("brokerd_database_server",
-			"1 if the database is on a PostgreSQL server, 0 with SQLite. standby says whether a commit waits for a synchronous one.", "standby"),
+			"1 if the database is on a PostgreSQL server, 0 with SQLite. standby says whether a commit waits for one.", "standby"),
 		trips: desc("brokerd_database_round_trips_total", "Times that the writer has waited for the PostgreSQL server."),
 
 		agents: desc("brokerd_agents", "Registered agents.", "health"),

@@ -84,8 +84,8 @@ func NewProxy(t testing.TB, address string) *Proxy {
 	return p
 }
 
-// CutAtCommit cuts the connection with the next commit: once the server has carried it out if arrives is true, else before
-// it reaches the server. It returns a channel that is closed then.
+// CutAtCommit cuts the connection with the next commit: once the server has carried it out if arrives is true, else
+// before it reaches the server. It returns a channel that is closed then.
 func (p *Proxy) CutAtCommit(arrives bool) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

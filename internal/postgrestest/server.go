@@ -25,7 +25,8 @@ type Server struct {
 	ended    chan struct{} // closed when all its processes have ended
 }
 
-// Start makes the files of a server and starts it. settings such as max_connections=20 replace those of a test's server.
+// Start makes the files of a server and starts it. settings such as max_connections=20 replace those of a test's
+// server.
 func Start(settings ...string) (*Server, error) {
 	initdb, err := find("initdb")
 	if err != nil {
@@ -173,7 +174,8 @@ func children(parent int) (pids []int) {
 		text, _ := os.ReadFile(stat) // it may have ended
 		_, after, _ := strings.Cut(string(text), ") ")
 		fields := strings.Fields(after) // the state, the parent, …
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil && len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
+		if err == nil && len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
 			pids = append(pids, pid)
 		}
 	}

@@ -72,9 +72,10 @@ type note struct {
 	lines int64
 }
 
-// move appends lines to the archive of a session, if there is an archive, and removes what they were made of, with remove, in the transaction that notes
-// the new lengths of the files. If that fails the lines count as never written. It returns the number of moved lines: 0 while the session
-// is being exported. In a dry run it returns that number and changes nothing.
+// move appends lines to the archive of a session, if there is an archive, and removes what they were made of, with
+// remove, in the transaction that notes the new lengths of the files. If that fails the lines count as never written.
+// It returns the number of moved lines: 0 while the session is being exported. In a dry run it returns that number
+// and changes nothing.
 func (w *walk) move(ctx context.Context, s Session, kind string, l *lines, remove func(*store.Tx) error) (moved int64, err error) {
 	w.page.Lock()
 	defer w.page.Unlock()
@@ -120,8 +121,8 @@ func (n note) save(tx *store.Tx, session int64) {
 	tx.Exec(upsertArchive, session, n.file, n.bytes, n.lines)
 }
 
-// append writes lines behind what is committed of a file, as a gzip member of their own, and syncs. It returns the note that the
-// transaction is to save.
+// append writes lines behind what is committed of a file, as a gzip member of their own, and syncs. It returns the
+// note that the transaction is to save.
 func (k *Keeper) append(ctx context.Context, s Session, file string, d day) (note, error) {
 	path := filepath.Join(k.Archive, s.Name, file)
 	if err := k.makeFolder(filepath.Dir(path)); err != nil {
@@ -154,8 +155,8 @@ func (k *Keeper) append(ctx context.Context, s Session, file string, d day) (not
 	return n, nil
 }
 
-// noted returns what is committed of a file. A file that the database does not know, or that was shortened, counts from its
-// present length on: that is noted first, or a crash would leave unknown what to cut off.
+// noted returns what is committed of a file. A file that the database does not know, or that was shortened, counts
+// from its present length on: that is noted first, or a crash would leave unknown what to cut off.
 func (k *Keeper) noted(ctx context.Context, s Session, file string, f *os.File) (note, error) {
 	n := note{file: file}
 	known := true

@@ -31,9 +31,9 @@ type Deleted struct {
 // errUnseen says that a request has not been answered before.
 var errUnseen = errors.New("not seen before")
 
-// Delete exports a closed session into the archive, if there is one, and removes it. If it is interrupted, the next call or the next
-// start of the broker resumes it. Errors: fault.NotFound if there is no such session, fault.Precondition (SESSION_OPEN)
-// if it is not closed; otherwise as Export.
+// Delete exports a closed session into the archive, if there is one, and removes it. If it is interrupted, the next
+// call or the next start of the broker resumes it. Errors: fault.NotFound if there is no such session,
+// fault.Precondition (SESSION_OPEN) if it is not closed; otherwise as Export.
 func (k *Keeper) Delete(ctx context.Context, who identity.Caller, req idempotency.Request, name string) (Deleted, error) {
 	var d Deleted
 	err := k.Store.Write(ctx, func(tx *store.Tx) error {
@@ -185,7 +185,8 @@ func (f *folder) close() error {
 // errMore says that rows have arrived since the pages that removed those of their kind.
 var errMore = errors.New("the session has further rows")
 
-// finish removes the rows, the archive files and in the end the session itself. It may have been interrupted anywhere before.
+// finish removes the rows, the archive files and in the end the session itself. It may have been interrupted anywhere
+// before.
 func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req idempotency.Request) (Deleted, error) {
 	for {
 		if err := k.erase(ctx, s); err != nil {

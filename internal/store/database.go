@@ -61,8 +61,8 @@ type Conn interface {
 	// have succeeded, and the error of the next one.
 	Run(d *Deferred, n int) (done int, err error)
 
-	// Leave has the next n statements run together with the commit, whose error is then theirs as well. It reports false,
-	// and does nothing, where Run is as good.
+	// Leave has the next n statements run together with the commit, whose error is then theirs as well. It reports
+	// false, and does nothing, where Run is as good.
 	Leave(d *Deferred, n int) bool
 
 	// Do takes a step of a transaction.

@@ -9,7 +9,7 @@ import (
 type Facts struct {
 	Bytes      int64  // that the database occupies, without SQLite's write-ahead log
 	Confirmed  string // where a confirmed change is, for people: "on this machine's disk"
-	Standby    bool   // a commit waits until a synchronous standby has it
+	Standby    bool   // a commit ends when a synchronous standby has it, too
 	RoundTrips uint64 // how often the writer has waited for the server since the start
 }
 
@@ -35,7 +35,7 @@ func (s *Store) Facts(ctx context.Context) (f Facts, err error) {
 	}
 	f.Confirmed = "on this machine's disk"
 	if s.sync == SyncNormal {
-		f.Confirmed = "in this machine's memory until its disk has it: a crash of brokerd loses nothing, a power cut can"
+		f.Confirmed = "in this machine's memory until it is on the disk: a power cut can lose it, a crash of brokerd cannot"
 	}
 	if info, err := os.Stat(s.path); err == nil {
 		f.Bytes = info.Size()

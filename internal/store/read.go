@@ -56,8 +56,8 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 	return s.snapshot(ctx, c).read(fn)
 }
 
-// Inspect is Read for a check, whose queries may read whole tables. It uses a connection of its own, and takes as long as
-// fn does. Meanwhile the write-ahead log cannot start over.
+// Inspect is Read for a check, whose queries may read whole tables. It uses a connection of its own, and takes as
+// long as fn does. Meanwhile the write-ahead log cannot start over.
 func (s *Store) Inspect(ctx context.Context, fn func(*Snapshot) error) (err error) {
 	select {
 	case <-s.closing:

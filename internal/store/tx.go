@@ -76,7 +76,8 @@ func (tx *Tx) ExecCount(query string, args ...any) (changed int64, err error) {
 }
 
 // ExecEach runs a statement at once with each of n lists of arguments, and returns how many rows it has changed each
-// time. Two lists must not change the same row. args must not use the Tx. The list that it returns need not last longer than until the next call.
+// time. Two lists must not change the same row. args must not use the Tx. The list that it returns need not last
+// longer than until the next call.
 func (tx *Tx) ExecEach(query string, n int, args func(i int) []any) ([]int, error) {
 	if tx.over {
 		return nil, errOver()

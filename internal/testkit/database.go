@@ -42,8 +42,8 @@ func Number(t TB, dir, query string, args ...any) (n int64) {
 	return n
 }
 
-// Change runs a statement on the database of a data folder, behind the back of its broker, which may run. Without arguments
-// it may be several.
+// Change runs a statement on the database of a data folder, beside its broker, which may run. Without
+// arguments it may be several.
 func Change(t TB, dir, statement string, args ...any) {
 	t.Helper()
 	var err error

@@ -17,8 +17,8 @@ import (
 const fresh = `
 UPDATE meta SET instance = floor(random() * 9e18)::bigint + 1, revision = 0, latest = 0, uptime = 0, stopped = 0, epoch = 0, commits = 0`
 
-// Postgres returns the URL of the PostgreSQL database that a test uses in place of the SQLite file in its data folder, with
-// the tables of some migrations: see postgrestest.Suite. It is empty where tests use SQLite.
+// Postgres returns the URL of the PostgreSQL database that a test uses in place of the SQLite file in its data
+// folder, with the tables of some migrations: see postgrestest.Suite. It is empty where tests use SQLite.
 func Postgres(t postgrestest.TB, dir string, migrations []store.Migration) string {
 	t.Helper()
 	if os.Getenv(postgrestest.Variable) == "" {

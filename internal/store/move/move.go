@@ -1,9 +1,9 @@
 // Package move copies all rows of a store to another one: from SQLite's file to PostgreSQL, or back.
 //
-// The rows are read as one commit has left them, and written in one transaction, so that a copy is whole or not there. Two
-// marks in the row of meta keep brokers away from a store that does not have the data: the target has one before the
-// transaction begins, which the transaction removes, and the source gets one right before the transaction is committed.
-// At each moment, one of the two at most can be opened.
+// The rows are read as one commit has left them, and written in one transaction, so that a copy is whole or not
+// there. Two marks in the row of meta keep brokers away from a store that does not have the data: the target has one
+// before the transaction begins, which the transaction removes, and the source gets one right before the transaction
+// is committed. At each moment, one of the two at most can be opened.
 //
 // Each table has the same checksum in both stores: a SHA-256 of its rows in the order of their keys. Before the
 // transaction is committed, Run reads all rows of the target again and compares the checksums.

@@ -197,7 +197,8 @@ func (c *conn) send(items []item) ([]*pgconn.Result, error) {
 		results = results[:n-1]
 	}
 	var refused *pgconn.PgError
-	readOnly := errors.As(err, &refused) && refused.Code == "25006" // another connection may find it changed, or another server
+	// Another connection may find the server changed, or another server.
+	readOnly := errors.As(err, &refused) && refused.Code == "25006"
 	if c.pg.IsClosed() || readOnly {
 		c.drop()
 	}
@@ -249,9 +250,6 @@ func (c *conn) end(word string, before ...item) error {
 		c.pending = nil
 	}
 	results, err := c.exchange(append(before, item{word: word})...)
-	if err != nil && c.pg != nil && c.pg.TxStatus() != 'I' {
-		c.begun, c.sent = true, true // a statement of Leave has failed
-	}
 	if err == nil && results[len(results)-1].CommandTag.String() != word {
 		err = fmt.Errorf("PostgreSQL answers %s with %s", word, results[len(results)-1].CommandTag)
 	}
@@ -262,8 +260,8 @@ func (c *conn) end(word string, before ...item) error {
 	return err
 }
 
-// commit commits the transaction with its fence. If the answer is lost, it looks what has become of the transaction. One
-// that was not committed, and of which nothing had been sent before, is sent again.
+// commit commits the transaction with its fence. If the answer is lost, it looks what has become of the transaction.
+// One that was not committed, and of which nothing had been sent before, is sent again.
 func (c *conn) commit() error {
 	waiting, begun, counter := c.pending, c.sent, c.counter
 	err := c.commitOnce()
@@ -434,8 +432,8 @@ func (c *conn) Leave(d *store.Deferred, n int) bool {
 	return true
 }
 
-// Prepare implements store.Conn. The server prepares the statement when it first runs, with arguments that show the types
-// of those that the text leaves open.
+// Prepare implements store.Conn. The server prepares the statement when it first runs, with arguments that show the
+// types of those that the text leaves open.
 func (c *conn) Prepare(query string) (store.Stmt, error) {
 	text, inputs := Translate(query)
 	return &stmt{conn: c, text: text, inputs: inputs, readonly: readonly(text)}, nil

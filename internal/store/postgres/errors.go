@@ -10,7 +10,8 @@ import (
 	"brokerd/internal/fault"
 )
 
-// ReasonLost is the reason of the error if the server cannot be reached, and of a transaction whose connection was lost.
+// ReasonLost is the reason of the error if the server cannot be reached, and of a transaction whose connection was
+// lost.
 const ReasonLost = "DATABASE_LOST"
 
 // classify turns errors into faults where the caller can do something about them. lost says whether the connection
@@ -55,8 +56,8 @@ func classify(err error, lost bool) error {
 	return f
 }
 
-// withCause adds to the message of a fault what the server or the network says, on one line. The person who starts a broker
-// may know it. It has no password.
+// withCause adds to the message of a fault what the server or the network says, on one line. The person who starts a
+// broker may know it. It has no password.
 func withCause(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Cause == nil {

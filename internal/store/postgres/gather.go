@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Statements of one text are gathered into one that reads its rows from arrays. The server then begins, checks and answers
-// once for all of them: twice as many messages a second (brokerctl bench, agents and pipelined).
+// Statements of one text are gathered into one that reads its rows from arrays. The server then begins, checks and
+// answers once for all of them: twice as many messages a second (brokerctl bench, agents and pipelined).
 
 var (
 	// insertion matches an INSERT of one row: its table, columns and values.
@@ -94,9 +94,9 @@ func parameters(n int) string {
 	return strings.Join(list, ", ")
 }
 
-// gather joins items of one text. Those of an INSERT are joined across inserts into other tables: no table has a foreign
-// key. The rows of one table keep their order. Those of an UPDATE are joined only if they come from ExecEach, whose lists
-// concern different rows, and follow each other.
+// gather joins items of one text. Those of an INSERT are joined across inserts into other tables: no table has a
+// foreign key. The rows of one table keep their order. Those of an UPDATE are joined only if they come from ExecEach,
+// whose lists concern different rows, and follow each other.
 func (c *conn) gather(items []item) []item {
 	var joined []item
 	at := map[string]int{} // where the INSERT of a table stands in joined since the last other statement

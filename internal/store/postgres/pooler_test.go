@@ -9,7 +9,7 @@ import (
 	"brokerd/internal/postgrestest"
 )
 
-// A pooler gives the connections that it has to whoever begins a transaction, as PgBouncer does with pool_mode =
+// A pooler gives its connections to each client that begins a transaction, as PgBouncer does with pool_mode =
 // transaction.
 type pooler struct {
 	url  string

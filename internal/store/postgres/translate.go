@@ -79,8 +79,8 @@ var (
 )
 
 // declare translates declarations of tables and indexes. An entry of an index of SQLite ends with the key of its row,
-// and so does one here: otherwise a page in the order of the key would read and sort all rows that the index finds. keys
-// has the columns of the keys of the tables that are there.
+// and so does one here: otherwise a page in the order of the key would read and sort all rows that the index finds.
+// keys has the columns of the keys of the tables that are there.
 func declare(text string, keys map[string][]string) string {
 	parts := table.Split(text, -1)
 	for i, m := range table.FindAllStringSubmatch(text, -1) {
