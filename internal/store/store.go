@@ -186,7 +186,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	}
 	if o.Fatal == nil {
 		o.Fatal = func(err error) {
-			o.Log.Fatal("what the database contains is unknown until it is opened again", zap.Error(err))
+			o.Log.Fatal("a sync failed, or a commit has no answer: what the database contains is unknown until it is opened again", zap.Error(err))
 		}
 	}
 	if o.Readers <= 0 {

@@ -171,6 +171,9 @@ func (b *Backlog) resume() {
 			}
 			return
 		}
+		if b.ctx.Err() != nil {
+			return
+		}
 		b.log.Warn("the backlog could not be read; the broker tries again", zap.Error(err))
 		select {
 		case <-b.clock.After(retryAfter):
