@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"brokerd/cmd/brokerctl/bench"
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/internal/apptest"
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/processtest"
 )
 
@@ -40,6 +44,41 @@ func TestBench_OptionsThatCannotBeMeantAreUsageErrors(tt *testing.T) {
 		if r := ctl(t, append([]string{"bench"}, args...)...); r.code != problem.ExitUsage || !strings.Contains(r.err, args[0]) {
 			t.Errorf("%v: %+v", args, r)
 		}
+	}
+}
+
+// With --store, a broker on SQLite and one on PostgreSQL take turns.
+func TestBench_ComparesTheStores(tt *testing.T) {
+	t := newShell(tt)
+	url := postgrestest.Database(tt)
+	brokerd := processtest.Build(t)
+	isolate(t)
+	cmd := t.command(os.Args[0], "bench", "--folder", t.TempDir(), "--store", url, "--workloads", "pipelined", "--seconds", "0.1",
+		"--size", "64", "-o", "json")
+	cmd.Env = append(program(t), "PATH="+filepath.Dir(brokerd)+":"+t.Getenv("PATH"))
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "BROKERD_DATA=") })
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	var measured []bench.Measurement
+	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
+		var m bench.Measurement
+		apptest.NoError(t, lines.Decode(&m))
+		measured = append(measured, m)
+	}
+	if len(measured) != 2 || measured[0].Broker != "sqlite" || measured[1].Broker != "postgres" {
+		t.Fatalf("%s", out)
+	}
+	for _, m := range measured {
+		if ratio := m.PerSecond / measured[0].PerSecond; m.Count == 0 || m.Ratio != ratio {
+			t.Errorf("%+v, want the ratio %v", m, ratio)
+		}
+	}
+	if !strings.Contains(said.String(), "on the primary's disk") && !strings.Contains(said.String(), "fsync") {
+		t.Errorf("no warning of the broker on PostgreSQL: %s", said.String())
 	}
 }
 

@@ -95,7 +95,8 @@ func execute(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return &exitCode{exitOwnFailure, err}
 	}
 	// A broker in this process would leave its folder behind if this process was killed.
-	broker, err := childdaemon.Start(ctx, self, "", os.Environ(), cmd.ErrOrStderr())
+	// Its data need not survive a power failure: neither does the folder.
+	broker, err := childdaemon.Start(ctx, self, "", os.Environ(), cmd.ErrOrStderr(), "--sync", "normal")
 	if err != nil {
 		return &exitCode{exitOwnFailure, err}
 	}

@@ -317,7 +317,7 @@ func (a *App) start(ctx context.Context) error {
 	for _, k := range p.work {
 		explainers = append(explainers, k)
 	}
-	explainers = append(explainers, p.drain)
+	explainers = append(explainers, p.drain, admin.Commits{Store: p.store})
 	p.overview = overview.New(overview.Options{
 		Store:     p.store,
 		Events:    p.events,

@@ -83,6 +83,7 @@ const (
 	merged     = "MERGE (UNION ALL)\nLEFT\n"
 	byRevision = " USING INTEGER PRIMARY KEY ("
 	inOrder    = merged + "SEARCH events" + byRevision
+	either     = "SUBQUERY\nSEARCH events" + byRevision
 )
 
 // ways are parts that the plan of a statement must have, where the statement leaves SQLite a choice: the index
@@ -99,10 +100,10 @@ var ways = map[string][]string{
 	"diagnose.selectLongClaims":    {"deliveries_claimed"},
 	"diagnose.selectStatus":        {"deliveries_claimed"},
 	"diagnose.sumStatus":           {"deliveries_claimed"},
-	"events.firstAfter":            {inOrder + "rowid>?)\nRIGHT\nSEARCH messages" + byRevision},
-	"events.lastUntil":             {inOrder + "rowid<?)\nRIGHT\nSEARCH messages" + byRevision},
+	"events.firstAfter":            {either + "rowid>?)\nUNION ALL\nSEARCH messages" + byRevision + "rowid>?)"},
+	"events.lastUntil":             {either + "rowid<?)\nUNION ALL\nSEARCH messages" + byRevision + "rowid<?)"},
 	"events.newestMatching":        {inOrder, "RIGHT\nSEARCH m" + byRevision},
-	"events.oldestKept":            {inOrder + "rowid>?)\nRIGHT\nSEARCH messages" + byRevision},
+	"events.oldestKept":            {either + "rowid>?)\nUNION ALL\nSEARCH messages" + byRevision + "rowid>?)"},
 	"events.oldestMatching":        {inOrder, "RIGHT\nSEARCH m" + byRevision},
 	"events.selectAfter":           {inOrder + "rowid>? AND rowid<?)\nRIGHT\nSEARCH m" + byRevision},
 	"events.selectOfTask":          {merged, "INDEX events_task", "INDEX messages_task (task=? AND rowid>?)"},

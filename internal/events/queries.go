@@ -84,18 +84,23 @@ INSERT INTO events (category, severity, type, type_as_sent, revision, session, a
 	task_id)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// A message whose event was removed is a place to begin at too.
+// A message whose event was removed is a place to begin at too. With UNION ALL and ORDER BY, PostgreSQL would read and sort
+// all rows of both tables.
 const firstAfter = `
-SELECT revision FROM events WHERE revision > ?1
-UNION ALL
-SELECT revision FROM messages WHERE revision > ?1
-ORDER BY revision LIMIT 1`
+SELECT MIN(revision)
+FROM (
+	SELECT MIN(revision) AS revision FROM events WHERE revision > ?1
+	UNION ALL
+	SELECT MIN(revision) FROM messages WHERE revision > ?1) AS x
+HAVING MIN(revision) IS NOT NULL`
 
 const lastUntil = `
-SELECT revision FROM events WHERE revision <= ?1
-UNION ALL
-SELECT revision FROM messages WHERE revision <= ?1
-ORDER BY revision DESC LIMIT 1`
+SELECT MAX(revision)
+FROM (
+	SELECT MAX(revision) AS revision FROM events WHERE revision <= ?1
+	UNION ALL
+	SELECT MAX(revision) FROM messages WHERE revision <= ?1) AS x
+HAVING MAX(revision) IS NOT NULL`
 
 // Categories are a bit mask. Each list is a JSON text after a flag that says whether it is empty, which
 // is no restriction. Messages have their own stretch of revisions: it is above the floor of their session, and empty if
@@ -155,10 +160,12 @@ const selectFloor = `
 SELECT revision FROM floors WHERE session = ?`
 
 const oldestKept = `
-SELECT revision FROM events WHERE revision > ?1 AND session = ?2
-UNION ALL
-SELECT revision FROM messages WHERE revision > ?1 AND session = ?2 AND recipients IS NOT NULL
-ORDER BY revision LIMIT 1`
+SELECT MIN(revision)
+FROM (
+	SELECT MIN(revision) AS revision FROM events WHERE revision > ?1 AND session = ?2
+	UNION ALL
+	SELECT MIN(revision) FROM messages WHERE revision > ?1 AND session = ?2 AND recipients IS NOT NULL) AS x
+HAVING MIN(revision) IS NOT NULL`
 
 const raiseFloor = `
 INSERT INTO floors (session, revision) VALUES (?, ?)

@@ -26,12 +26,17 @@ func (s *Store) OnServer() bool { return s.server != nil }
 
 // Facts asks the file system or the server. Its errors are those of Read.
 func (s *Store) Facts(ctx context.Context) (f Facts, err error) {
+	err = s.Read(ctx, func(snap *Snapshot) error {
+		f, err = s.FactsIn(snap)
+		return err
+	})
+	return f, err
+}
+
+// FactsIn is Facts inside of Read.
+func (s *Store) FactsIn(snap *Snapshot) (f Facts, err error) {
 	if s.server != nil {
-		err = s.Read(ctx, func(snap *Snapshot) error {
-			f, err = s.server.Facts(snap.conn.db)
-			return err
-		})
-		return f, err
+		return s.server.Facts(snap.conn.db)
 	}
 	f.Confirmed = "on this machine's disk"
 	if s.sync == SyncNormal {

@@ -15,6 +15,7 @@ type Stats struct {
 	Reads             uint64        // snapshots that were read
 	LargestBatch      int           // most functions in one transaction
 	CommitTime        time.Duration // spent in COMMIT, syncs included
+	RecentCommit      time.Duration // average of about the last 8 in COMMIT
 	SlowestCommit     time.Duration
 	BatchTime         time.Duration // spent in transactions, COMMIT included
 	Checkpoints       uint64        // times the log was copied back
@@ -79,6 +80,7 @@ func (w *writer) count(commit time.Duration) {
 		s.Commits++
 		s.Rows += uint64(b.rows)
 		s.CommitTime += commit
+		s.RecentCommit += (commit - s.RecentCommit) / time.Duration(min(s.Commits, 8))
 		s.SlowestCommit = max(s.SlowestCommit, commit)
 	}
 }

@@ -84,10 +84,12 @@ type Options struct {
 // A Result is what one workload came to.
 type Result struct {
 	Workload  string
+	Broker    string // which of several brokers
 	Rounds    int
 	Count     int           // what was done: messages confirmed, delivered and acknowledged; locks taken and released; …
 	Took      time.Duration // from the first send to the last acknowledgement
 	PerSecond float64
+	Ratio     float64 // PerSecond to that of the first of several brokers; 0 = there is only one
 	// How long one took, of the slowest of 50, 95 and 99 in a hundred: a message from the beginning of its send to its
 	// delivery; in workloads backlog and steady a batch from the beginning of its send to its confirmation.
 	P50, P95, P99 time.Duration
@@ -106,44 +108,65 @@ type Result struct {
 // Connect opens a new connection with an operator's rights.
 type Connect func(ctx context.Context) (*client.Client, error)
 
-// Run measures and returns one result a workload. It fails if a message was refused or not acknowledged.
-func Run(ctx context.Context, connect Connect, o Options) ([]Result, error) {
+// A Broker is one that is measured.
+type Broker struct {
+	Name    string
+	Connect Connect
+}
+
+// Run measures and returns one result for each workload and broker. The rounds of several brokers take turns, so that all
+// of them meet the same machine. Run fails if a message was refused or not acknowledged.
+func Run(ctx context.Context, brokers []Broker, o Options) ([]Result, error) {
 	chosen, err := o.chosen()
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{connect: connect, o: o, session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
-	defer b.reading.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer b.leave()
-	if err := b.openSession(ctx); err != nil {
-		return nil, err
-	}
-	if err := b.burden(ctx); err != nil {
-		return nil, err
+	var all []*bench
+	for _, broker := range brokers {
+		b := &bench{connect: broker.Connect, o: o, session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
+		defer b.reading.Wait()
+		defer cancel() // before the readings are waited for
+		defer b.leave()
+		if err := b.openSession(ctx); err != nil {
+			return nil, err
+		}
+		if err := b.burden(ctx); err != nil {
+			return nil, err
+		}
+		all = append(all, b)
 	}
 	var results []Result
 	for _, w := range chosen {
-		var rounds []Result
+		rounds := make([][]Result, len(all))
 		for round := range max(o.Rounds, 1) {
-			b.progress("%s: round %d of %d", w.Name, round+1, max(o.Rounds, 1))
-			r, err := w.measure(ctx, b, fmt.Sprintf("%s-%d", w.Name, round))
-			if err != nil {
-				return results, fmt.Errorf("workload %s: %w", w.Name, err)
+			for i, b := range all {
+				b.progress("%s: round %d of %d", w.Name, round+1, max(o.Rounds, 1))
+				r, err := w.measure(ctx, b, fmt.Sprintf("%s-%d", w.Name, round))
+				if err != nil {
+					return results, fmt.Errorf("workload %s: %w", w.Name, err)
+				}
+				r.Workload = w.Name
+				rounds[i] = append(rounds[i], r)
 			}
-			r.Workload = w.Name
-			rounds = append(rounds, r)
 		}
-		slices.SortFunc(rounds, func(a, b Result) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
-		median := rounds[len(rounds)/2]
-		median.Rounds = len(rounds)
-		results = append(results, median)
+		first := len(results)
+		for i, some := range rounds {
+			slices.SortFunc(some, func(a, b Result) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
+			median := some[len(some)/2]
+			median.Rounds = len(some)
+			results = append(results, median)
+			if len(all) > 1 {
+				r := &results[len(results)-1]
+				r.Broker, r.Ratio = brokers[i].Name, r.PerSecond/results[first].PerSecond
+			}
+		}
 	}
 	return results, nil
 }
 
-// bench is one Run.
+// bench is one Run, on one broker.
 type bench struct {
 	connect Connect
 	o       Options

@@ -74,7 +74,7 @@ func status(t *testing.T, connect bench.Connect) *pb.GetStatusResponse {
 func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
-	results, err := bench.Run(t.Context(), connect, bench.Options{
+	results, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, bench.Options{
 		Workloads: []string{"agents", "pipelined", "numbered", "objects", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"},
 		Duration:  200 * time.Millisecond, Size: 100, Held: 100, Changes: 100})
 	if err != nil {
@@ -111,7 +111,7 @@ func TestRun_BacklogStaysWhileConsumersAcknowledgeTheirPartOfWhatIsSent(t *testi
 			t.Parallel()
 			connect := newDaemon(t)
 			const waiting, frame = 2000, 256
-			results, err := bench.Run(t.Context(), connect, bench.Options{
+			results, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, bench.Options{
 				Workloads: []string{workload}, Duration: 200 * time.Millisecond, Size: 100, Changes: 1, Waiting: waiting,
 				Objects: true})
 			if err != nil {
@@ -137,7 +137,7 @@ func TestRun_ObjectsFitTheirType(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
 	// backlog sends its waiting messages even if there is no time for others
-	_, err := bench.Run(t.Context(), connect, bench.Options{
+	_, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, bench.Options{
 		Workloads: []string{"backlog"}, Duration: 50 * time.Millisecond, Size: 1024, Changes: 1, Waiting: 10, Objects: true})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestRun_ObjectsFitTheirType(t *testing.T) {
 func TestRun_MakesCallsOverGRPCAndHTTPBesideDashboards(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
-	results, err := bench.Run(t.Context(), connect, bench.Options{
+	results, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, bench.Options{
 		Workloads: []string{"read", "http-read", "send", "http-send"}, Duration: 100 * time.Millisecond, Size: 100,
 		Changes: 1, Watchers: 3})
 	if err != nil {
@@ -182,7 +182,7 @@ func TestRun_MakesCallsOverGRPCAndHTTPBesideDashboards(t *testing.T) {
 
 func TestRun_BulkMeasuresABystanderBesideEachBurden(t *testing.T) {
 	t.Parallel()
-	results, err := bench.Run(t.Context(), newDaemon(t), bench.Options{
+	results, err := bench.Run(t.Context(), []bench.Broker{{Connect: newDaemon(t)}}, bench.Options{
 		Workloads: []string{"bulk"}, Duration: 200 * time.Millisecond, Size: 100, Changes: 1, Bulk: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
 	t.Parallel()
 	run := func(duration time.Duration) []bench.Result {
 		t.Helper()
-		results, err := bench.Run(t.Context(), newDaemon(t), bench.Options{
+		results, err := bench.Run(t.Context(), []bench.Broker{{Connect: newDaemon(t)}}, bench.Options{
 			Workloads: []string{"flood", "churn"}, Duration: duration, Size: 100, Changes: 1, Waiting: 500})
 		if err != nil {
 			t.Fatal(err)
@@ -237,7 +237,7 @@ func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
 func TestRun_FinishedMessagesComeFirst(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
-	_, err := bench.Run(t.Context(), connect, bench.Options{
+	_, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, bench.Options{
 		Workloads: []string{"paced"}, Duration: 50 * time.Millisecond, Size: 100, Changes: 1, Finished: 500})
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestRun_BurdensStayInTheirOwnMailboxes(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
 	const preload = 1250
-	results, err := bench.Run(t.Context(), connect, bench.Options{
+	results, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, bench.Options{
 		Workloads: []string{"pipelined"}, Duration: 100 * time.Millisecond, Rounds: 3, Size: bench.MinSize,
 		Changes: 1, Preload: preload, Idle: 20, Subscribers: 2, Numbered: true,
 	})
@@ -282,7 +282,7 @@ func TestRun_RefusesWhatItCannotMeasure(t *testing.T) {
 		"an unknown workload":                 {bench.Options{Duration: time.Second, Size: 100, Changes: 1, Workloads: []string{"x"}}, "agents, pipelined, numbered"},
 		"no duration":                         {bench.Options{Size: 100, Changes: 1}, "duration"},
 	} {
-		if _, err := bench.Run(t.Context(), connect, c.o); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, c.o); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -292,7 +292,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := bench.Run(ctx, connect, bench.Options{Duration: time.Hour, Size: 100, Changes: 1, Workloads: []string{"paced"},
+	_, err := bench.Run(ctx, []bench.Broker{{Connect: connect}}, bench.Options{Duration: time.Hour, Size: 100, Changes: 1, Workloads: []string{"paced"},
 		Progress: func(string) { cancel() }})
 	if err == nil {
 		t.Fatal("no error")

@@ -66,6 +66,11 @@ bystander that makes one call at a time; in bulk they count from when a call was
 CPU is the broker's processor time per operation; MEMORY is its memory at the end,
 BACKLOG what then waits.
 
+With --store, a second broker starts with its data in a PostgreSQL database, and the
+rounds of the two take turns; RATIO is its rate to that of the first one. The database
+keeps what bench has written: name an empty one. PGPASSWORD or ~/.pgpass has the
+password.
+
 In a broker that was named, the session remains, with waiting messages; so do those
 that bulk opens. HTTP is measured on the broker's Unix socket. bench needs operator
 rights.`
@@ -97,6 +102,8 @@ var Command = command.Procedure[command.None]{
 		number("bulk", BulkTasks, "ready tasks in bulk; its other sizes are in proportion"),
 		{Name: "folder", Type: "string", Value: "/var/tmp",
 			Usage: "where the separate broker has its data: every send waits for this disk"},
+		{Name: "store", Type: "string", Kind: command.Kind{Name: "URL"},
+			Usage: "compare with a separate broker whose data is in this database, postgres://…"},
 		{Name: "numbered", Type: "bool",
 			Usage: "use producer numbers and request ids, so that the broker recognises duplicates"},
 		{Name: "objects", Type: "bool", Usage: "messages are JSON objects of type test_result"},
@@ -139,19 +146,24 @@ func runBench(g *command.Given) error {
 	if s.Refused != nil {
 		return s.Refused
 	}
+	brokers := []Broker{{Name: "named", Connect: connecting(c)}}
 	if s.Addr.Value == "" && c.Env.Get("BROKERD_DATA") == "" {
-		stop, err := benchBroker(c, cmd, g.Text("folder"))
+		connect, stop, err := benchBroker(c, cmd, g.Text("folder"), "--sync", "full")
 		if err != nil {
 			return err
 		}
 		defer stop()
+		brokers[0] = Broker{"sqlite", connect}
 	}
-	connect := func(ctx context.Context) (*client.Client, error) {
-		another := *c // whatever connection this run has is not shared
-		another.Client = nil
-		return another.Connect(ctx)
+	if url := g.Text("store"); url != "" {
+		connect, stop, err := benchBroker(c, cmd, g.Text("folder"), "--store", url)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		brokers = append(brokers, Broker{"postgres", connect})
 	}
-	results, err := Run(cmd.Context(), connect, o)
+	results, err := Run(cmd.Context(), brokers, o)
 	// What was measured before an error is worth seeing.
 	if shown := ShowBench(c, cmd.OutOrStdout(), format, results); err == nil {
 		err = shown
@@ -159,15 +171,24 @@ func runBench(g *command.Given) error {
 	return err
 }
 
-// benchBroker starts a broker, to which this run then connects.
-func benchBroker(c *command.Caller, cmd *cobra.Command, folder string) (stop func(), err error) {
+// connecting returns how a caller makes connections.
+func connecting(c *command.Caller) Connect {
+	return func(ctx context.Context) (*client.Client, error) {
+		another := *c // whatever connection this run has is not shared
+		another.Client = nil
+		return another.Connect(ctx)
+	}
+}
+
+// benchBroker starts a broker with further arguments.
+func benchBroker(c *command.Caller, cmd *cobra.Command, folder string, args ...string) (connect Connect, stop func(), err error) {
 	brokerd, err := command.FindDaemon(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	daemon, err := childdaemon.Start(cmd.Context(), brokerd, folder, c.Env.Variables, cmd.ErrOrStderr(), "--sync", "full")
+	daemon, err := childdaemon.Start(cmd.Context(), brokerd, folder, c.Env.Variables, cmd.ErrOrStderr(), args...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stop = func() {
 		if err := daemon.Stop(); err != nil {
@@ -177,14 +198,15 @@ func benchBroker(c *command.Caller, cmd *cobra.Command, folder string) (stop fun
 	address, err := daemon.Address()
 	if err != nil {
 		stop()
-		return nil, err
+		return nil, nil, err
 	}
+	own := *c
 	// A credential or an agent in the environment is of another broker.
-	c.Env.Variables = slices.DeleteFunc(slices.Clone(c.Env.Variables), func(v string) bool {
+	own.Env.Variables = slices.DeleteFunc(slices.Clone(c.Env.Variables), func(v string) bool {
 		return strings.HasPrefix(v, "BROKERD_")
 	})
-	c.Global.Addr, c.Found = address, nil
-	return stop, nil
+	own.Global.Addr, own.Found = address, nil
+	return connecting(&own), stop, nil
 }
 
 // check refuses options that cannot be meant. seconds are the duration, which may be out of its range.
@@ -216,10 +238,12 @@ func (o *Options) check(seconds float64) error {
 // Measurement is one result as JSON.
 type Measurement struct {
 	Workload   string   `json:"workload"`
+	Broker     string   `json:"broker"` // with --store, sqlite or named (by --addr and others), and postgres; else empty
 	Rounds     int      `json:"rounds"`
 	Count      int      `json:"count"`
 	Seconds    float64  `json:"seconds"`
 	PerSecond  float64  `json:"per_second"`
+	Ratio      float64  `json:"ratio"` // with --store, of per_second to that of the first broker; else 0
 	P50        float64  `json:"p50_ms"`
 	P95        float64  `json:"p95_ms"`
 	P99        float64  `json:"p99_ms"`
@@ -236,14 +260,14 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 	for _, r := range results {
 		lines = append(lines, r)
 		for _, part := range r.Parts {
-			part.Workload, part.Rounds = r.Workload+"/"+part.Workload, r.Rounds
+			part.Workload, part.Broker, part.Rounds = r.Workload+"/"+part.Workload, r.Broker, r.Rounds
 			lines = append(lines, part)
 		}
 	}
 	if format == output.FormatJSON {
 		encoder := json.NewEncoder(out)
 		for _, r := range lines {
-			line := Measurement{r.Workload, r.Rounds, r.Count, r.Took.Seconds(), r.PerSecond,
+			line := Measurement{r.Workload, r.Broker, r.Rounds, r.Count, r.Took.Seconds(), r.PerSecond, r.Ratio,
 				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil,
 				1000 * milliseconds(r.CPU), r.Memory, r.Backlog}
 			if r.MostShare > 0 {
@@ -258,15 +282,16 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 	if len(lines) == 0 {
 		return nil
 	}
-	t := c.NewTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "COUNT", Rank: 3},
-		table.Column{Name: "A SECOND"}, table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4},
+	t := c.NewTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "BROKER"}, table.Column{Name: "COUNT", Rank: 3},
+		table.Column{Name: "A SECOND"}, table.Column{Name: "RATIO"}, table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4},
 		table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
 		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5}, table.Column{Name: "BACKLOG", Rank: 6})
 	for _, r := range lines {
 		share := prompt.Either(r.MostShare > 0, fmt.Sprintf("%.0f–%.0f %%", r.LeastShare*100, r.MostShare*100), "-")
 		memory := prompt.Either(r.Memory > 0, output.Size(r.Memory), "-")
 		backlog := prompt.Either(r.Backlog > 0, fmt.Sprint(r.Backlog), "-")
-		t.Row(r.Workload, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), measured(r.P50, time.Millisecond, "ms"),
+		ratio := prompt.Either(r.Ratio > 0, fmt.Sprintf("%.2f", r.Ratio), "")
+		t.Row(r.Workload, r.Broker, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), ratio, measured(r.P50, time.Millisecond, "ms"),
 			measured(r.P95, time.Millisecond, "ms"), measured(r.P99, time.Millisecond, "ms"), share,
 			measured(r.CPU, time.Microsecond, "µs"), memory, backlog)
 	}

@@ -46,9 +46,9 @@ type Options struct {
 // first error of the team.
 func Run(ctx context.Context, o Options) (err error) {
 	var log bytes.Buffer
-	var args []string
+	args := []string{"--sync", "normal"} // the data need not survive a power failure: neither does the folder
 	if o.Dashboard != nil {
-		args = []string{"--listen", "127.0.0.1:0"}
+		args = append(args, "--listen", "127.0.0.1:0")
 	}
 	d, err := childdaemon.Start(ctx, o.Brokerd, "", o.Variables, &log, args...)
 	if err != nil {

@@ -39,9 +39,8 @@ func Start(ctx context.Context, program, parent string, variables []string, stde
 		return nil, fmt.Errorf("make a data folder: %w", err)
 	}
 	d := &Daemon{dir: dir, ended: make(chan struct{})}
-	// The data need not survive a power failure: neither does the folder.
 	d.cmd = exec.Command(program, append([]string{"serve", "--data", dir, "--temporary", "--stop-on-stdin-eof",
-		"--sync", "normal", "--log-level", "warn", "--log-format", "console"}, args...)...)
+		"--log-level", "warn", "--log-format", "console"}, args...)...)
 	d.cmd.Stderr = stderr
 	for _, v := range variables { // these settings are for other daemons and their clients
 		if !strings.HasPrefix(v, "BROKERD_") {

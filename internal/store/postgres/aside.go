@@ -20,9 +20,10 @@ const asideSettings = `
 SET synchronous_commit = off;
 `
 
-// underEpoch fails with a division by zero if another broker has begun to write.
+// underEpoch fails with a division by zero if another broker has begun to write. It finds the row by a count that it had
+// or has: see fence.
 const underEpoch = `
-SELECT 1 / CAST(epoch = ? AS INTEGER) FROM meta`
+SELECT 1 / count(*) FROM meta WHERE commits >= ? AND epoch = ?`
 
 // runAside runs items as one transaction, which is sent as a whole: nothing of it waits for this process. It checks the
 // epoch behind the lock: either it finds the epoch of the next broker, or that broker finds the lock. If the connection
@@ -30,7 +31,7 @@ SELECT 1 / CAST(epoch = ? AS INTEGER) FROM meta`
 func (c *conn) runAside(items ...item) ([]*pgconn.Result, error) {
 	before := []item{
 		{word: fmt.Sprintf(`SELECT pg_advisory_xact_lock_shared(%d)`, asideLock)},
-		c.item(underEpoch, c.db.epoch.Load()),
+		c.item(underEpoch, c.db.commits.Load(), c.db.epoch.Load()),
 	}
 	items = append(before, items...)
 	results, err := c.again(items)

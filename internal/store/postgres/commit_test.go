@@ -1,9 +1,13 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/postgrestest"
@@ -82,5 +86,42 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 			testkit.NoError(t, add(s, "after"))
 			wantNames(t, s, c.want...)
 		})
+	}
+}
+
+// While another program has an old snapshot, the server keeps each version of a row, and a commit reads none of those of
+// the row of meta.
+func TestCommit_ReadsNothingThatAnOldSnapshotKeeps(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	s := open(t, url)
+	other, err := pgx.Connect(t.Context(), url)
+	testkit.NoError(t, err)
+	defer func() { testkit.NoError(t, other.Close(context.Background())) }()
+	_, err = other.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT revision FROM meta`)
+	testkit.NoError(t, err)
+	// read returns how many pages some commits read of meta and its index.
+	read := func(commits int) (pages int) {
+		for _, sign := range []int{-1, 1} {
+			err := s.Write(t.Context(), func(tx *store.Tx) error {
+				return tx.QueryRow(`SELECT CAST(pg_stat_force_next_flush() AS TEXT)`).Scan(new(string))
+			})
+			testkit.NoError(t, err)
+			n, err := strconv.Atoi(admin(t, url, `
+				SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit FROM pg_statio_user_tables WHERE relname = 'meta'`)[0])
+			testkit.NoError(t, err)
+			pages += sign * n
+			for range commits {
+				if sign < 0 {
+					testkit.NoError(t, add(s, "a"))
+				}
+			}
+		}
+		return pages
+	}
+	few := read(50)
+	read(2000)
+	if many := read(50); many > 2*few {
+		t.Errorf("50 commits read %d pages, and behind 2,000 others %d", few, many)
 	}
 }

@@ -29,8 +29,7 @@ type conn struct {
 
 	own map[string]*stmt // statements of the engine's own, by query
 
-	epoch   int64 // under which the writer commits; 0 before Lead
-	commits int64 // how many meta counts
+	epoch int64 // under which the writer commits; 0 before Lead
 }
 
 // An item is what is sent at one time with others: a word, or a statement with its arguments.
@@ -44,16 +43,20 @@ type item struct {
 	of   []int                 // their numbers in the queue
 }
 
-// fence counts a transaction, and fails it if another broker has begun to write: revision is not NULL.
+// fence counts a transaction, and fails it with a division by zero if another broker has begun to write, or has written.
+// It finds the row of meta by the count, which is its key: so it does not read the versions of the row that the server
+// must keep while another program has an old snapshot, one for each commit.
 const fence = `
-UPDATE meta SET revision = CASE WHEN epoch = ? THEN revision END, commits = commits + 1
-WHERE id = 1`
+WITH counted AS (
+	UPDATE meta SET commits = commits + 1 WHERE commits = ? AND epoch = ? RETURNING id)
+SELECT 1 / count(*) FROM counted`
 
 // fenceCounted is fence with a store.Counter.
 const fenceCounted = `
-UPDATE meta SET revision = CASE WHEN epoch = ? THEN CAST(? AS BIGINT) END, commits = commits + 1,
-	latest = ?, uptime = ?, stopped = 0
-WHERE id = 1`
+WITH counted AS (
+	UPDATE meta SET commits = commits + 1, revision = ?, latest = ?, uptime = ?, stopped = 0
+	WHERE commits = ? AND epoch = ? RETURNING id)
+SELECT 1 / count(*) FROM counted`
 
 // connect connects to the server, again if the connection was lost. The writer's connection takes the lock, and refuses
 // to go on if another broker has written meanwhile.
@@ -282,17 +285,17 @@ func (c *conn) commitOnce() error {
 	case c.epoch == 0:
 		return c.end(`COMMIT`)
 	}
-	text, values := fence, []driver.Value{c.epoch}
+	text, values := fence, []driver.Value{c.db.commits.Load(), c.epoch}
 	if n := c.counter; n != nil {
-		text, values = fenceCounted, []driver.Value{c.epoch, n.Revision, n.Latest, int64(n.Uptime)}
+		text, values = fenceCounted, append([]driver.Value{n.Revision, n.Latest, int64(n.Uptime)}, values...)
 	}
 	err := c.end(`COMMIT`, c.item(text, values...))
 	var refused *pgconn.PgError
 	switch {
 	case err == nil:
-		c.commits++
+		c.db.commits.Add(1)
 		return nil
-	case errors.As(err, &refused) && refused.Code == "23502" && refused.TableName == "meta":
+	case errors.As(err, &refused) && refused.Code == "22012": // no other statement divides
 		return fmt.Errorf("%w: another brokerd has begun to write to the database", store.ErrUnknown)
 	case c.pg == nil:
 		return c.outcome(err)
@@ -310,8 +313,8 @@ func (c *conn) outcome(lost error) error {
 		if err == nil {
 			var commits int64
 			err = c.scan(`SELECT commits FROM meta`, &commits)
-			if err == nil && commits == c.commits+1 {
-				c.commits++
+			if err == nil && commits == c.db.commits.Load()+1 {
+				c.db.commits.Add(1)
 				return nil
 			}
 			if err == nil {

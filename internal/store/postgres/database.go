@@ -42,13 +42,14 @@ SET jit = off;
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
+SET enable_bitmapscan = off;
+SET max_parallel_workers_per_gather = 0;
 SET plan_cache_mode = force_generic_plan;
 `
 
 // writerSettings are those of the writer's connection besides.
 const writerSettings = `
 SET synchronous_commit = on;
-SET enable_bitmapscan = off;
 SET idle_in_transaction_session_timeout = '60s';
 `
 
@@ -58,6 +59,7 @@ SET default_transaction_read_only = on;
 SET enable_seqscan = on;
 SET enable_hashjoin = on;
 SET enable_mergejoin = on;
+SET enable_bitmapscan = on;
 SET plan_cache_mode = auto;
 `
 
@@ -70,11 +72,12 @@ SET idle_in_transaction_session_timeout = '60s';
 
 // A Database is a PostgreSQL database in which one broker at a time keeps its tables. It implements store.Database.
 type Database struct {
-	config *pgconn.Config
-	clock  clockwork.Clock
-	trips  atomic.Uint64 // of the writer
-	types  sync.Map      // of parameters, by the text of the statement: see typesOf
-	epoch  atomic.Int64  // of the broker that leads by this value; 0 before Lead
+	config  *pgconn.Config
+	clock   clockwork.Clock
+	trips   atomic.Uint64 // of the writer
+	types   sync.Map      // of parameters, by the text of the statement: see typesOf
+	epoch   atomic.Int64  // of the broker that leads by this value; 0 before Lead
+	commits atomic.Int64  // how many meta counts, as far as this broker knows
 }
 
 // New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL
@@ -154,7 +157,9 @@ func (d *Database) Made(sc store.Conn) (bool, error) {
 func (d *Database) Create(sc store.Conn, schema string) error {
 	return sc.Script(schema + functions + `
 		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
-		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions`)
+		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions
+		ALTER TABLE meta DROP CONSTRAINT meta_pkey;
+		ALTER TABLE meta ADD PRIMARY KEY (commits); -- for the fence`)
 }
 
 // sequences has each table count on from its highest key: rows with keys of their own do not move a sequence. It never
@@ -181,10 +186,12 @@ func (d *Database) Lead(sc store.Conn) error {
 	if err := c.Script(sequences); err != nil {
 		return err
 	}
-	if err := c.scan(`UPDATE meta SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch, commits`, &c.epoch, &c.commits); err != nil {
+	var commits int64
+	if err := c.scan(`UPDATE meta SET epoch = epoch + 1, commits = commits + 1 RETURNING epoch, commits`, &c.epoch, &commits); err != nil {
 		return err
 	}
 	d.epoch.Store(c.epoch)
+	d.commits.Store(commits)
 	return c.endAsides()
 }
 

@@ -68,7 +68,12 @@ func (s *stmt) gathered() *gathering {
 		text = fmt.Sprintf(`INSERT INTO %s %s SELECT %s FROM %s AS u (%s)`,
 			i[1], i[2], columns(i[3]), source, strings.Join(names, ", "))
 	case u != nil && !compound.MatchString(u[2]+u[3]):
-		text = fmt.Sprintf(`UPDATE %s SET %s FROM %s WITH ORDINALITY AS u (%s, ordinal) WHERE %s RETURNING u.ordinal`,
+		text = fmt.Sprintf(`
+			UPDATE %[1]s SET %[2]s
+			FROM %[3]s WITH ORDINALITY AS u (%[4]s, ordinal)
+				CROSS JOIN LATERAL (SELECT ctid FROM %[1]s WHERE %[5]s OFFSET 0) AS found
+			WHERE %[1]s.ctid = found.ctid
+			RETURNING u.ordinal`,
 			u[1], columns(u[2]), source, strings.Join(names, ", "), columns(u[3]))
 	default:
 		return nil

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"brokerd/internal/postgrestest"
@@ -125,5 +126,51 @@ func TestGather_AFailureIsThatOfItsFunction(t *testing.T) {
 	want := []string{"1", "2", "4", "5"}
 	if got := read(t, s, `SELECT CAST(id AS TEXT) FROM wholes ORDER BY id`); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A gathered UPDATE finds its rows one by one along an index, even where the server believes that a partial index has few
+// rows, and so that reading all of it is cheap.
+func TestGather_UpdatesRowsOneByOne(t *testing.T) {
+	t.Parallel()
+	jobs := []store.Migration{{Name: "jobs/001", SQL: `
+CREATE TABLE jobs (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, holder INTEGER NOT NULL, note TEXT);
+CREATE INDEX jobs_claimed ON jobs (holder) WHERE state = 2;
+`}}
+	url := postgrestest.Database(t)
+	s := open(t, url, func(o *store.Options) { o.Migrations = jobs })
+	const rows, some = 3000, 100
+	testkit.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		for id := range rows {
+			tx.Exec(`INSERT INTO jobs (id, state, holder) VALUES (?, 1, 7)`, id)
+		}
+		return nil
+	}))
+	admin(t, url, `ANALYZE jobs`) // no row is in the partial index
+	const update = `UPDATE jobs SET note = ? WHERE id = ? AND state = 2 AND holder = ?`
+	testkit.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		tx.Exec(`UPDATE jobs SET state = 2`)
+		return nil
+	}))
+	read := func() int {
+		testkit.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+			return tx.QueryRow(`SELECT CAST(pg_stat_force_next_flush() AS TEXT)`).Scan(new(string))
+		}))
+		n, err := strconv.Atoi(admin(t, url, `SELECT SUM(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'jobs'`)[0])
+		testkit.NoError(t, err)
+		return n
+	}
+	before := read()
+	for range 2 { // the second time the statement is prepared, so that it is gathered
+		testkit.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+			changed, err := tx.ExecEach(update, some, func(i int) []any { return []any{"done", i, 7} })
+			if err == nil && slices.Contains(changed, 0) {
+				t.Errorf("changed %v", changed)
+			}
+			return err
+		}))
+	}
+	if n := read() - before; n < some || n > 5*some {
+		t.Errorf("two updates of %d rows have read %d entries of indexes", some, n)
 	}
 }
