@@ -100,18 +100,20 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 	if err != nil {
 		return nil, Totals{}, err
 	}
+	var checks []func(*store.Snapshot) error
 	for _, check := range i.tables.Checks() {
-		err = i.store.Inspect(ctx, func(s *store.Snapshot) error {
+		checks = append(checks, func(s *store.Snapshot) error {
 			found, err := check(s)
 			problems = append(problems, found...)
 			return err
 		})
-		if store.IsDamage(err) {
-			return bounded(append(problems, "the invariants cannot be checked in a damaged database")), counted, nil
-		}
-		if err != nil {
-			return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
-		}
+	}
+	err = i.store.Inspect(ctx, checks...)
+	if store.IsDamage(err) {
+		return bounded(append(problems, "the invariants cannot be checked in a damaged database")), counted, nil
+	}
+	if err != nil {
+		return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
 	}
 	sleeping, err := i.tables.SleepingMailboxes(ctx)
 	if err != nil {

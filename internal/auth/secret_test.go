@@ -18,6 +18,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // A secret that clients present, in whatever state and however often, is in no file of the data folder
@@ -95,6 +96,7 @@ func find(t *testing.T, where string, text []byte, secrets map[string]string) {
 // The hash of a secret is in the database: the search above can find something.
 func TestSecret_IsStoredAsItsHash(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it reads the file of the database")
 	k := newKit(t)
 	_, secret := k.forAgent("a")
 	k.Restart()

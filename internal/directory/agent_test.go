@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
@@ -173,6 +174,7 @@ func TestMatching_PagesThroughWhatMatches(t *testing.T) {
 
 func TestMatching_ReadsOnlyRegisteredAgents(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it reads SQLite's plans")
 	k := newKit(t)
 	k.read(func(snap *store.Snapshot) error {
 		for query, index := range map[string]string{

@@ -23,8 +23,8 @@ func (k *kit) send(n int, recipients any) (last int64) {
 			last = k.log.Sent(tx, defaultSession)
 			tx.Exec(`INSERT INTO messages (revision, id, session, sender, sender_role, created_at, type, priority, task, content,
 					recipients, refused, related, flags)
-				VALUES (?, x'', ?, 'lead', '', ?, 'status', 5, 't', ?, ?, 0, 4711, ?)`,
-				last, defaultSession, tx.Now(), text, recipients, events.SentFlags(true, false))
+				VALUES (?, ?, ?, 'lead', '', ?, 'status', 5, 't', ?, ?, 0, 4711, ?)`,
+				last, []byte{}, defaultSession, tx.Now(), text, recipients, events.SentFlags(true, false))
 		}
 		return nil
 	})
@@ -176,7 +176,7 @@ func TestChecks_FindMessagesWithASecondEvent(t *testing.T) {
 	err := k.store.Write(t.Context(), func(tx *store.Tx) error {
 		tx.Exec(`INSERT INTO events (revision, session, at, category, severity, type, source) VALUES (?, 1, 1, 2, 2, 'message.sent', 'a')`, sent)
 		tx.Exec(`INSERT INTO messages (revision, id, session, sender, sender_role, created_at, type, priority, content, recipients)
-			VALUES (?, x'', 1, 'a', '', 1, 't', 5, x'', 1)`, sent+100)
+			VALUES (?1, ?2, 1, 'a', '', 1, 't', 5, ?2, 1)`, sent+100, []byte{})
 		return nil
 	})
 	testkit.NoError(t, err)

@@ -32,9 +32,30 @@ type TB interface {
 }
 
 // suite has what this process knows of the server of a suite.
-var suite struct {
+var suite suiteServer
+
+type suiteServer struct {
 	folders   sync.Map // with a database
 	templates sync.Map // that are there
+
+	mu sync.Mutex // guards db
+	db *pgx.Conn  // nil until it is needed
+}
+
+// run runs a statement on the server.
+func (s *suiteServer) run(server, text string) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx := context.Background() // a test's own has ended at its cleanup
+	if s.db == nil {
+		if s.db, err = pgx.Connect(ctx, server); err != nil {
+			return err
+		}
+	}
+	if _, err = s.db.Exec(ctx, text); err != nil {
+		err = fmt.Errorf("%s: %w", text, err)
+	}
+	return err
 }
 
 // Suite returns the URL of the database that belongs to a data folder of a test, which it makes when it is first asked
@@ -51,7 +72,7 @@ func Suite(t TB, dir string, from Template) string {
 	}
 	template, err := from.make(server)
 	if err == nil {
-		err = run(server, `CREATE DATABASE `+name+` TEMPLATE `+template+` STRATEGY file_copy`)
+		err = suite.run(server, `CREATE DATABASE `+name+` TEMPLATE `+template+` STRATEGY file_copy`)
 	}
 	if err == nil {
 		err = run(named(server, name), from.Fresh)
@@ -61,7 +82,7 @@ func Suite(t TB, dir string, from Template) string {
 	}
 	t.Cleanup(func() {
 		suite.folders.Delete(dir)
-		if err := run(server, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+		if err := suite.run(server, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -118,6 +118,6 @@ var manyRows = []string{
 	`INSERT INTO credentials (id, revision, secret_sha256, access, session_id, session, agent,
 			role, description, issued_at,
 			state, end_reason, last_used_from)
-		SELECT i, i, CAST(printf('%032d', i) AS BLOB), 2, SESSION, 'project', 'lead', '', '', 1,
+		SELECT i, i, CAST('0000000000000000000000000' || i AS BLOB), 2, SESSION, 'project', 'lead', '', '', 1,
 			1, '', '' FROM n`,
 }

@@ -14,6 +14,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // cycle sends and acknowledges messages, and waits until they and their events are in the archive.
@@ -45,6 +46,7 @@ func (w *world) cycle(n int) {
 
 func TestLoad_DatabaseDoesNotGrowOverCycles(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it reads the size of the file of the database")
 	const perCycle, warmUp, cycles = 500, 2, 6
 	w := newWorld(t).project(merged(short(), &pb.SessionSettings{SendRate: proto.Float64(0)}))
 	var sizes []int64

@@ -52,6 +52,7 @@ func TestPace_DoesNotRestOnceItHasFallenBehind(t *testing.T) {
 
 func TestVacuum_GivesBackWhatWasNotNeededForAMinute(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "the server gives back space by itself")
 	s := newStock(t, 0)
 	write := func(statement string) {
 		t.Helper()

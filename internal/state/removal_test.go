@@ -30,8 +30,8 @@ func TestErase_LeavesEachKeySoundAfterEachPage(t *testing.T) {
 			INSERT INTO state_versions (id, scope, key, version, revision, type, size, author,
 				changed_at, created_at, deleted, number)
 			SELECT CASE i WHEN 1 THEN 1 WHEN 2 THEN 2 ELSE 2 * i - 2 END, 7, 1, i,
-				CASE i WHEN 1 THEN 1 WHEN 2 THEN 2 ELSE 2 * i - 2 END, 5, 1, 'a', 1, 1, i = 2,
-					max(i - 2, 1) FROM n`,
+				CASE i WHEN 1 THEN 1 WHEN 2 THEN 2 ELSE 2 * i - 2 END, 5, 1, 'a', 1, 1,
+				CASE i WHEN 2 THEN 1 ELSE 0 END, CASE WHEN i < 3 THEN 1 ELSE i - 2 END FROM n`,
 			`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10)
 			INSERT INTO state_versions (id, scope, key, version, revision, type, size, author,
 				changed_at, created_at, deleted, number)

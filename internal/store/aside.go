@@ -24,26 +24,14 @@ type Change struct {
 // fault.Deadline if the caller gives up before a connection is free; fault.Unavailable after Close, and if the server
 // fails.
 func (s *Store) Aside(ctx context.Context, changes ...Change) error {
-	if err := ctx.Err(); err != nil {
-		return gaveUp(err)
-	}
 	if s.asides == nil {
 		return errors.New("change rows beside the writer: SQLite has one writer at a time")
 	}
-	select {
-	case <-s.closing:
-		return errClosed()
-	default:
+	c, err := s.asides.take(ctx, s.closing)
+	if err != nil {
+		return err
 	}
-	var c *conn
-	select {
-	case c = <-s.asides:
-	case <-ctx.Done():
-		return gaveUp(ctx.Err())
-	case <-s.closing:
-		return errClosed()
-	}
-	defer func() { s.asides <- c }()
+	defer s.asides.give(c)
 	if err := c.change(changes); err != nil {
 		return fmt.Errorf("change rows beside the writer: %w", err)
 	}

@@ -164,20 +164,11 @@ func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) 
 	if err != nil {
 		return nil, meta{}, err
 	}
-	for range o.Readers {
-		r, err := s.connectServer(ctx, UseRead)
-		if err != nil {
-			return nil, meta{}, err
-		}
-		s.idle <- r
+	if s.readers, err = s.poolOnServer(ctx, UseRead, o.Readers); err == nil {
+		s.asides, err = s.poolOnServer(ctx, UseAside, asides)
 	}
-	s.asides = make(chan *conn, asides)
-	for range asides {
-		c, err := s.connectServer(ctx, UseAside)
-		if err != nil {
-			return nil, meta{}, err
-		}
-		s.asides <- c
+	if err != nil {
+		return nil, meta{}, err
 	}
 	s.sound = true // the server checks what it reads
 	return w, m, nil
@@ -194,6 +185,18 @@ func (o *Options) createOnServer(c *conn) error {
 		}
 		return insertMeta(c, o.Clock.Now())
 	})
+}
+
+func (s *Store) poolOnServer(ctx context.Context, use Use, size int) (*pool, error) {
+	var all []*conn
+	for range size {
+		c, err := s.connectServer(ctx, use)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return newPool(all), nil
 }
 
 func (s *Store) connectServer(ctx context.Context, use Use) (*conn, error) {

@@ -35,30 +35,18 @@ type Snapshot struct {
 // A Read is short: read a page, return, send it. Never wait inside for anything but the database.
 // After ten seconds the snapshot refuses further queries.
 func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
-	if err := ctx.Err(); err != nil {
-		return gaveUp(err)
+	c, err := s.readers.take(ctx, s.closing)
+	if err != nil {
+		return err
 	}
-	select {
-	case <-s.closing:
-		return errClosed()
-	default:
-	}
-	var c *conn
-	select {
-	case c = <-s.idle:
-	case <-ctx.Done():
-		return gaveUp(ctx.Err())
-	case <-s.closing:
-		return errClosed()
-	}
-	defer func() { s.idle <- c }()
+	defer s.readers.give(c)
 	s.reads.Add(1)
 	return s.snapshot(ctx, c).read(fn)
 }
 
-// Inspect is Read for a check, whose queries may read whole tables. It uses a connection of its own, and takes as
-// long as fn does. Meanwhile the write-ahead log cannot start over.
-func (s *Store) Inspect(ctx context.Context, fn func(*Snapshot) error) (err error) {
+// Inspect is Read for checks, whose queries may read whole tables. It uses a connection of its own, takes as long as they
+// do, and ends with the first error. Each has a snapshot of its own, during which the write-ahead log cannot start over.
+func (s *Store) Inspect(ctx context.Context, checks ...func(*Snapshot) error) (err error) {
 	select {
 	case <-s.closing:
 		return errClosed()
@@ -69,10 +57,17 @@ func (s *Store) Inspect(ctx context.Context, fn func(*Snapshot) error) (err erro
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	defer func() { _ = c.close() }() // it only reads: nothing can be lost
-	defer s.holdLog()()
-	snap := s.snapshot(ctx, c)
-	snap.most = math.MaxInt64
-	return snap.read(fn)
+	for _, check := range checks {
+		release := s.holdLog()
+		snap := s.snapshot(ctx, c)
+		snap.most = math.MaxInt64
+		err := snap.read(check)
+		release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // read runs fn on the snapshot, in a transaction that begins and ends here.
@@ -86,7 +81,8 @@ func (s *Snapshot) read(fn func(*Snapshot) error) error {
 		c.closeRows()
 		_ = c.do(StepRollback) // nothing was written, and without a transaction there is nothing to end
 	}()
-	if err := c.queryRow(`SELECT revision, latest FROM meta`).Scan(&s.revision, &s.latest); err != nil {
+	// The index of the table on a server has the newest version of the row first: see postgres.fence.
+	if err := c.queryRow(`SELECT revision, latest FROM meta LIMIT 1`).Scan(&s.revision, &s.latest); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	return fn(s)

@@ -131,8 +131,8 @@ type Store struct {
 	keeper       *conn   // nil with CheckpointInternal; see keepLog
 	writer       *writer
 	checkpointer *checkpointer // nil with CheckpointExternal
-	idle         chan *conn    // connections for Read that nobody uses
-	asides       chan *conn    // those for Aside; nil without a server
+	readers      *pool         // connections for Read
+	asides       *pool         // those for Aside; nil without a server
 	pages        chan struct{} // has a place for each ReadPage that may run
 	tasks        sync.Pool     // of *task, for Write and Drain
 	reads        atomic.Uint64 // see Stats
@@ -206,7 +206,6 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		sync:     o.Sync,
 		clock:    o.Clock,
 		readTime: cmp.Or(o.ReadTime, readTime),
-		idle:     make(chan *conn, o.Readers),
 		pages:    make(chan struct{}, max(1, o.Readers/2)),
 		closing:  make(chan struct{}),
 		damage:   newDamage(o.Log),
@@ -309,13 +308,15 @@ func (s *Store) openFolder(ctx context.Context, o Options) (_ *conn, _ meta, err
 		}
 		s.checkpointer = newCheckpointer(c)
 	}
+	var readers []*conn
 	for range o.Readers {
 		r, err := s.connect(reading, o.Sync)
 		if err != nil {
 			return nil, meta{}, err
 		}
-		s.idle <- r
+		readers = append(readers, r)
 	}
+	s.readers = newPool(readers)
 	return w, m, nil
 }
 
@@ -446,11 +447,9 @@ func (s *Store) Close() error {
 		if s.checkpointer != nil {
 			s.checkpointer.stop()
 		}
-		for range cap(s.idle) {
-			<-s.idle
-		}
-		for range cap(s.asides) {
-			<-s.asides
+		s.readers.drain()
+		if s.asides != nil {
+			s.asides.drain()
 		}
 		var errs []error
 		if !s.writer.failed.Load() {

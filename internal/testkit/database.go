@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -87,6 +88,7 @@ var (
 	raised  = regexp.MustCompile(`(?s)SELECT RAISE\(ABORT, ('[^']*')\)(?: WHERE (.*?))?;`)
 	dropped = regexp.MustCompile(`^DROP TRIGGER (\w+)`)
 	blob    = regexp.MustCompile(`\bx'([0-9a-f]*)'`)
+	search  = regexp.MustCompile(`\binstr\((\w+), ('[^']*')\)`)
 )
 
 // onPostgreSQL makes PostgreSQL's text of a statement of a test.
@@ -104,6 +106,8 @@ func onPostgreSQL(text string) string {
 	}
 	text = dropped.ReplaceAllString(text, `DROP FUNCTION $1 CASCADE`)
 	text = blob.ReplaceAllString(text, `'\x$1'::bytea`)
+	text = strings.ReplaceAll(text, ` AS BLOB)`, ` AS BYTEA)`)
+	text = search.ReplaceAllString(text, `position(CAST($2 AS BYTEA) IN $1)`)
 	text, _ = postgres.Translate(text)
 	return text
 }

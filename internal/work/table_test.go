@@ -85,7 +85,7 @@ func (s *shelf) damage(items ...*pb.Vote) {
 	s.t.Helper()
 	s.write(func(t *work.Tx) error {
 		for _, v := range items {
-			t.Exec(`UPDATE items SET item = x'0a' || item WHERE id = ?`, s.Key(v))
+			t.Exec(`UPDATE items SET item = ? || item WHERE id = ?`, []byte{0x0a}, s.Key(v))
 		}
 		return nil
 	})

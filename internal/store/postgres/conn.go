@@ -44,8 +44,9 @@ type item struct {
 }
 
 // fence counts a transaction, and fails it with a division by zero if another broker has begun to write, or has written.
-// It finds the row of meta by the count, which is its key: so it does not read the versions of the row that the server
-// must keep while another program has an old snapshot, one for each commit.
+// It finds the row of meta by the count: so it does not read the versions of the row that the server must keep while
+// another program has an old snapshot, one for each commit. The row has no other index, in which they all would have one
+// key.
 const fence = `
 WITH counted AS (
 	UPDATE meta SET commits = commits + 1 WHERE commits = ? AND epoch = ? RETURNING id)

@@ -110,9 +110,12 @@ func (d *Database) Name() string {
 	return u.String()
 }
 
-// Connect implements store.Database.
+// Connect implements store.Database. Connections of a pool are made when they are first used.
 func (d *Database) Connect(ctx context.Context, use store.Use) (store.Conn, error) {
 	c := &conn{db: d, use: use, own: map[string]*stmt{}}
+	if use == store.UseRead || use == store.UseAside {
+		return c, nil
+	}
 	if err := c.connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", d.Name(), withCause(err))
 	}
@@ -159,7 +162,7 @@ func (d *Database) Create(sc store.Conn, schema string) error {
 		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
 		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions
 		ALTER TABLE meta DROP CONSTRAINT meta_pkey;
-		ALTER TABLE meta ADD PRIMARY KEY (commits); -- for the fence`)
+		CREATE UNIQUE INDEX meta_commits ON meta (commits DESC); -- for the fence, and the newest version first`)
 }
 
 // sequences has each table count on from its highest key: rows with keys of their own do not move a sequence. It never

@@ -364,6 +364,7 @@ func TestConnection_IsMadeAgainBetweenTransactions(t *testing.T) {
 	url := postgrestest.Database(t)
 	s := open(t, url)
 	testkit.NoError(t, add(s, "before"))
+	wantNames(t, s, "before")
 	for range 3 {
 		if ended := admin(t, url, endBackends); len(ended) < 2 {
 			t.Errorf("%d backends were ended", len(ended))
