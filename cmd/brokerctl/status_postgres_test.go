@@ -33,7 +33,7 @@ func TestExplain_SaysThatCommitsTakeLong(tt *testing.T) {
 	t := newShell(tt)
 	url := postgrestest.Database(tt)
 	startBrokerWith(t, func(c *app.Config) { c.Store, c.Sync = url, "" })
-	if out := must0(t, "explain"); strings.Contains(out, "a commit takes") {
+	if out := must0(t, "explain"); strings.Contains(out, "commits took") {
 		t.Errorf("%s", out)
 	}
 	db, err := pgx.Connect(t.Context(), url)
@@ -46,7 +46,7 @@ func TestExplain_SaysThatCommitsTakeLong(tt *testing.T) {
 	must0(t, "session", "configure", "--send-rate", "0")
 	out := must0(t, "explain")
 	for _, want := range []string{
-		"a commit takes ", "s (a warning from 100ms on); each change waits for one", "the data is in postgres://broker@",
+		"the last commits took ", "s on average (a warning from 100ms on); each change waits for one", "the data is in postgres://broker@",
 		"a confirmed change is in the memory of PostgreSQL's machine",
 	} {
 		if !strings.Contains(out, want) {

@@ -10,26 +10,34 @@ import (
 	"brokerd/internal/store"
 )
 
-// slowCommit is from when on the time of a commit is a warning.
-const slowCommit = 100 * time.Millisecond
+const (
+	slowCommit = 100 * time.Millisecond // from when on the time of a commit is a warning
+	lately     = time.Minute            // since the last commit
+)
 
 // Commits explains that commits take long, for which everything waits.
 type Commits struct{ Store *store.Store }
 
 // Explain implements Explainer.
 func (c Commits) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
-	recent := c.Store.Stats().RecentCommit
-	snap, outside := q.(*store.Snapshot)
-	if about.Kind != finding.Everything || recent < slowCommit || !outside {
+	if about.Kind != finding.Everything {
 		return nil, nil
 	}
-	facts, err := c.Store.FactsIn(snap)
-	if err != nil {
-		return nil, err
+	stats := c.Store.Stats()
+	if stats.RecentCommit < slowCommit || about.Now.Sub(stats.LastCommit) > lately {
+		return nil, nil
 	}
-	return []finding.Finding{{Severity: finding.Warning, Subject: "database", Since: about.Now,
-		Summary: fmt.Sprintf("a commit takes %v (a warning from %v on); each change waits for one",
-			recent.Round(time.Millisecond), slowCommit),
-		Reasons: []string{"the data is in " + c.Store.Name(), "a confirmed change is " + facts.Confirmed},
+	reasons := []string{"the data is in " + c.Store.Name()}
+	if snap, ok := q.(*store.Snapshot); ok {
+		facts, err := c.Store.FactsIn(snap)
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, "a confirmed change is "+facts.Confirmed)
+	}
+	return []finding.Finding{{Severity: finding.Warning, Subject: "database", Since: stats.LastCommit,
+		Summary: fmt.Sprintf("the last commits took %v on average (a warning from %v on); each change waits for one",
+			stats.RecentCommit.Round(time.Millisecond), slowCommit),
+		Reasons: reasons,
 		Calls:   []calls.Call{calls.Do(&pb.GetStatusRequest{})}}}, nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -134,7 +135,10 @@ func (a *App) warnOfLoss(ctx context.Context, st *store.Store) error {
 	if err == nil && !facts.Standby {
 		a.config.Log.Warn("the database has no synchronous standby", zap.String("confirmed_is", facts.Confirmed))
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("read from %s: %w", st.Name(), err)
+	}
+	return nil
 }
 
 // reportDamage makes the server's health show damage of the database as soon as the store finds it.

@@ -47,7 +47,7 @@ func (s *suiteServer) run(server, text string) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx := context.Background() // a test's own has ended at its cleanup
-	if s.db == nil {
+	if s.db == nil || s.db.IsClosed() {
 		if s.db, err = pgx.Connect(ctx, server); err != nil {
 			return err
 		}

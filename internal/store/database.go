@@ -26,7 +26,8 @@ const (
 // A Database is a database on a server, which takes the place of the SQLite file.
 type Database interface {
 	// Connect opens a connection. The writer's is opened first. Connect refuses a database that another broker writes
-	// to, or that is unfit. A connection beside the writer changes nothing once another broker leads.
+	// to, or that is unfit. A connection of a pool may connect when it is first used, which then has the errors of that.
+	// A connection beside the writer changes nothing once another broker leads.
 	Connect(ctx context.Context, use Use) (Conn, error)
 
 	// Made reports whether the database has the tables of the engine. It refuses one that has other tables alone.

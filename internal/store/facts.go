@@ -26,6 +26,9 @@ func (s *Store) OnServer() bool { return s.server != nil }
 
 // Facts asks the file system or the server. Its errors are those of Read.
 func (s *Store) Facts(ctx context.Context) (f Facts, err error) {
+	if s.server == nil {
+		return s.FactsIn(nil)
+	}
 	err = s.Read(ctx, func(snap *Snapshot) error {
 		f, err = s.FactsIn(snap)
 		return err
@@ -33,7 +36,7 @@ func (s *Store) Facts(ctx context.Context) (f Facts, err error) {
 	return f, err
 }
 
-// FactsIn is Facts inside of Read.
+// FactsIn is Facts inside of Read, which SQLite does not need.
 func (s *Store) FactsIn(snap *Snapshot) (f Facts, err error) {
 	if s.server != nil {
 		return s.server.Facts(snap.conn.db)

@@ -6,7 +6,7 @@ import (
 )
 
 // A pool lends connections, each to one user at a time. It lends the one that was returned last, whose caches are warm;
-// one on a server that nobody has used yet is not even made.
+// one on a server is not even made before it is first lent.
 type pool struct {
 	free chan struct{} // has a value for each of idle
 	mu   sync.Mutex    // guards idle

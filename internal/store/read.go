@@ -46,18 +46,18 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 
 // Inspect is Read for checks, whose queries may read whole tables. It uses a connection of its own, takes as long as they
 // do, and ends with the first error. Each has a snapshot of its own, during which the write-ahead log cannot start over.
-func (s *Store) Inspect(ctx context.Context, checks ...func(*Snapshot) error) (err error) {
-	select {
-	case <-s.closing:
-		return errClosed()
-	default:
-	}
+func (s *Store) Inspect(ctx context.Context, checks ...func(*Snapshot) error) error {
 	c, err := s.reader(ctx)
 	if err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	defer func() { _ = c.close() }() // it only reads: nothing can be lost
 	for _, check := range checks {
+		select {
+		case <-s.closing:
+			return errClosed()
+		default:
+		}
 		release := s.holdLog()
 		snap := s.snapshot(ctx, c)
 		snap.most = math.MaxInt64
@@ -81,8 +81,8 @@ func (s *Snapshot) read(fn func(*Snapshot) error) error {
 		c.closeRows()
 		_ = c.do(StepRollback) // nothing was written, and without a transaction there is nothing to end
 	}()
-	// The index of the table on a server has the newest version of the row first: see postgres.fence.
-	if err := c.queryRow(`SELECT revision, latest FROM meta LIMIT 1`).Scan(&s.revision, &s.latest); err != nil {
+	// On a server, the index finds the newest version of the row first, and the limit keeps it from looking at others.
+	if err := c.queryRow(`SELECT revision, latest FROM meta WHERE id = 1 LIMIT 1`).Scan(&s.revision, &s.latest); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	return fn(s)

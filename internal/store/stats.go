@@ -16,6 +16,7 @@ type Stats struct {
 	LargestBatch      int           // most functions in one transaction
 	CommitTime        time.Duration // spent in COMMIT, syncs included
 	RecentCommit      time.Duration // average of about the last 8 in COMMIT
+	LastCommit        time.Time
 	SlowestCommit     time.Duration
 	BatchTime         time.Duration // spent in transactions, COMMIT included
 	Checkpoints       uint64        // times the log was copied back
@@ -80,6 +81,7 @@ func (w *writer) count(commit time.Duration) {
 		s.Commits++
 		s.Rows += uint64(b.rows)
 		s.CommitTime += commit
+		s.LastCommit = w.clock.Now()
 		s.RecentCommit += (commit - s.RecentCommit) / time.Duration(min(s.Commits, 8))
 		s.SlowestCommit = max(s.SlowestCommit, commit)
 	}

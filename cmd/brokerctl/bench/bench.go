@@ -22,6 +22,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // MinSize is the smallest payload in bytes: it must hold the time at which it was sent, as JSON.
@@ -125,7 +126,7 @@ func Run(ctx context.Context, brokers []Broker, o Options) ([]Result, error) {
 	defer cancel()
 	var all []*bench
 	for _, broker := range brokers {
-		b := &bench{connect: broker.Connect, o: o, session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
+		b := &bench{connect: broker.Connect, o: o, name: prompt.Either(len(brokers) > 1, broker.Name+": ", ""), session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
 		defer b.reading.Wait()
 		defer cancel() // before the readings are waited for
 		defer b.leave()
@@ -142,10 +143,10 @@ func Run(ctx context.Context, brokers []Broker, o Options) ([]Result, error) {
 		rounds := make([][]Result, len(all))
 		for round := range max(o.Rounds, 1) {
 			for i, b := range all {
-				b.progress("%s: round %d of %d", w.Name, round+1, max(o.Rounds, 1))
+				b.progress("%s%s: round %d of %d", b.name, w.Name, round+1, max(o.Rounds, 1))
 				r, err := w.measure(ctx, b, fmt.Sprintf("%s-%d", w.Name, round))
 				if err != nil {
-					return results, fmt.Errorf("workload %s: %w", w.Name, err)
+					return results, fmt.Errorf("%sworkload %s: %w", b.name, w.Name, err)
 				}
 				r.Workload = w.Name
 				rounds[i] = append(rounds[i], r)
@@ -158,8 +159,10 @@ func Run(ctx context.Context, brokers []Broker, o Options) ([]Result, error) {
 			median.Rounds = len(some)
 			results = append(results, median)
 			if len(all) > 1 {
-				r := &results[len(results)-1]
-				r.Broker, r.Ratio = brokers[i].Name, r.PerSecond/results[first].PerSecond
+				results[len(results)-1].Broker = brokers[i].Name
+			}
+			if base := results[first].PerSecond; len(all) > 1 && base > 0 {
+				results[len(results)-1].Ratio = median.PerSecond / base
 			}
 		}
 	}
@@ -171,6 +174,7 @@ type bench struct {
 	connect Connect
 	o       Options
 	session string
+	name    string           // with ": ", of one of several brokers; else empty
 	address string           // of the broker
 	burdens []*client.Client // connections held open for the whole run
 	reading sync.WaitGroup   // of the dashboards

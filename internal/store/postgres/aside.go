@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"brokerd/internal/store"
 )
 
 // asideLock is the advisory lock that each transaction beside the writer shares while it runs, so that the next broker
@@ -23,7 +21,7 @@ SET synchronous_commit = off;
 // underEpoch fails with a division by zero if another broker has begun to write. It finds the row by a count that it had
 // or has: see fence.
 const underEpoch = `
-SELECT 1 / count(*) FROM meta WHERE commits >= ? AND epoch = ?`
+SELECT 1 / count(*) FROM meta WHERE id = 1 AND commits >= ? AND epoch = ?`
 
 // runAside runs items as one transaction, which is sent as a whole: nothing of it waits for this process. It checks the
 // epoch behind the lock: either it finds the epoch of the next broker, or that broker finds the lock. If the connection
@@ -40,7 +38,7 @@ func (c *conn) runAside(items ...item) ([]*pgconn.Result, error) {
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "22012" && len(results) < len(before) {
-		err = fmt.Errorf("%w: another brokerd has begun to write to the database", store.ErrUnknown)
+		err = errDeposed()
 	}
 	return results[min(len(before), len(results)):], err
 }

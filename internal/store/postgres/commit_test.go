@@ -89,8 +89,8 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// While another program has an old snapshot, the server keeps each version of a row, and a commit reads none of those of
-// the row of meta.
+// While another program has an old snapshot, the server keeps each version of a row. A commit and a read look at none of
+// those of the row of meta.
 func TestCommit_ReadsNothingThatAnOldSnapshotKeeps(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.Database(t)
@@ -100,28 +100,36 @@ func TestCommit_ReadsNothingThatAnOldSnapshotKeeps(t *testing.T) {
 	defer func() { testkit.NoError(t, other.Close(context.Background())) }()
 	_, err = other.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT revision FROM meta`)
 	testkit.NoError(t, err)
-	// read returns how many pages some commits read of meta and its index.
-	read := func(commits int) (pages int) {
-		for _, sign := range []int{-1, 1} {
-			err := s.Write(t.Context(), func(tx *store.Tx) error {
-				return tx.QueryRow(`SELECT CAST(pg_stat_force_next_flush() AS TEXT)`).Scan(new(string))
-			})
-			testkit.NoError(t, err)
-			n, err := strconv.Atoi(admin(t, url, `
-				SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit FROM pg_statio_user_tables WHERE relname = 'meta'`)[0])
-			testkit.NoError(t, err)
-			pages += sign * n
-			for range commits {
-				if sign < 0 {
-					testkit.NoError(t, add(s, "a"))
-				}
-			}
-		}
-		return pages
+	flush := func(q store.Querier) error {
+		return q.QueryRow(`SELECT CAST(pg_stat_force_next_flush() AS TEXT)`).Scan(new(string))
 	}
-	few := read(50)
-	read(2000)
-	if many := read(50); many > 2*few {
-		t.Errorf("50 commits read %d pages, and behind 2,000 others %d", few, many)
+	// pages returns how many pages of meta and its index the broker has read.
+	pages := func() int {
+		testkit.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { return flush(tx) }))
+		testkit.NoError(t, s.Read(t.Context(), func(snap *store.Snapshot) error { return flush(snap) }))
+		n, err := strconv.Atoi(admin(t, url, `
+			SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit FROM pg_statio_user_tables
+			WHERE relname = 'meta'`)[0])
+		testkit.NoError(t, err)
+		return n
+	}
+	const some = 50
+	use := func() (commits, reads int) {
+		before := pages()
+		for range some {
+			testkit.NoError(t, add(s, "a"))
+		}
+		between := pages()
+		for range some {
+			testkit.NoError(t, s.Read(t.Context(), func(*store.Snapshot) error { return nil }))
+		}
+		return between - before, pages() - between
+	}
+	commits, reads := use()
+	for range 2000 {
+		testkit.NoError(t, add(s, "a"))
+	}
+	if later, afterwards := use(); later > 2*commits || afterwards > 2*reads {
+		t.Errorf("%d commits and reads look at %d and %d pages; behind 2,000 commits at %d and %d", some, commits, reads, later, afterwards)
 	}
 }

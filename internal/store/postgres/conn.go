@@ -43,20 +43,19 @@ type item struct {
 	of   []int                 // their numbers in the queue
 }
 
-// fence counts a transaction, and fails it with a division by zero if another broker has begun to write, or has written.
-// It finds the row of meta by the count: so it does not read the versions of the row that the server must keep while
-// another program has an old snapshot, one for each commit. The row has no other index, in which they all would have one
-// key.
+// fence counts a transaction, and fails it with a division by zero if another broker has begun to write, or the server
+// has lost commits. It finds the row of meta by the count: so it does not read the versions of the row that the server
+// must keep while another program has an old snapshot, one for each commit.
 const fence = `
 WITH counted AS (
-	UPDATE meta SET commits = commits + 1 WHERE commits = ? AND epoch = ? RETURNING id)
+	UPDATE meta SET commits = commits + 1 WHERE id = 1 AND commits = ? AND epoch = ? RETURNING id)
 SELECT 1 / count(*) FROM counted`
 
 // fenceCounted is fence with a store.Counter.
 const fenceCounted = `
 WITH counted AS (
 	UPDATE meta SET commits = commits + 1, revision = ?, latest = ?, uptime = ?, stopped = 0
-	WHERE commits = ? AND epoch = ? RETURNING id)
+	WHERE id = 1 AND commits = ? AND epoch = ? RETURNING id)
 SELECT 1 / count(*) FROM counted`
 
 // connect connects to the server, again if the connection was lost. The writer's connection takes the lock, and refuses
@@ -104,7 +103,7 @@ func (c *conn) prepareSession(ctx context.Context) error {
 		return err
 	}
 	if epoch != c.epoch {
-		return fmt.Errorf("%w: another brokerd has begun to write to the database", store.ErrUnknown)
+		return errDeposed()
 	}
 	return nil
 }
@@ -297,7 +296,7 @@ func (c *conn) commitOnce() error {
 		c.db.commits.Add(1)
 		return nil
 	case errors.As(err, &refused) && refused.Code == "22012": // no other statement divides
-		return fmt.Errorf("%w: another brokerd has begun to write to the database", store.ErrUnknown)
+		return errDeposed()
 	case c.pg == nil:
 		return c.outcome(err)
 	}

@@ -60,6 +60,7 @@ SET enable_seqscan = on;
 SET enable_hashjoin = on;
 SET enable_mergejoin = on;
 SET enable_bitmapscan = on;
+SET max_parallel_workers_per_gather = DEFAULT;
 SET plan_cache_mode = auto;
 `
 
@@ -162,7 +163,7 @@ func (d *Database) Create(sc store.Conn, schema string) error {
 		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
 		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions
 		ALTER TABLE meta DROP CONSTRAINT meta_pkey;
-		CREATE UNIQUE INDEX meta_commits ON meta (commits DESC); -- for the fence, and the newest version first`)
+		CREATE UNIQUE INDEX meta_commits ON meta (id, commits DESC); -- the newest version first; for fence and snapshots`)
 }
 
 // sequences has each table count on from its highest key: rows with keys of their own do not move a sequence. It never
@@ -190,7 +191,8 @@ func (d *Database) Lead(sc store.Conn) error {
 		return err
 	}
 	var commits int64
-	if err := c.scan(`UPDATE meta SET epoch = epoch + 1, commits = commits + 1 RETURNING epoch, commits`, &c.epoch, &commits); err != nil {
+	err := c.scan(`UPDATE meta SET epoch = epoch + 1, commits = commits + 1 RETURNING epoch, commits`, &c.epoch, &commits)
+	if err != nil {
 		return err
 	}
 	d.epoch.Store(c.epoch)
@@ -279,6 +281,10 @@ func errPooler() error {
 	return fault.New(fault.Precondition, "TRANSACTION_POOLER",
 		"a pooler between brokerd and PostgreSQL shares connections between transactions, so that brokerd cannot keep its lock: "+
 			"connect to PostgreSQL itself, or set the pooler to sessions (PgBouncer: pool_mode = session)")
+}
+
+func errDeposed() error {
+	return fmt.Errorf("%w: another brokerd has begun to write to the database, or the server has lost commits", store.ErrUnknown)
 }
 
 func errInUse() error {

@@ -68,6 +68,8 @@ func (s *stmt) gathered() *gathering {
 		text = fmt.Sprintf(`INSERT INTO %s %s SELECT %s FROM %s AS u (%s)`,
 			i[1], i[2], columns(i[3]), source, strings.Join(names, ", "))
 	case u != nil && !compound.MatchString(u[2]+u[3]):
+		// The order of the joins is fixed: each row is found by its own look into an index. Else the planner may read a
+		// whole index of few rows, as it believes, such as that of open claims, for each of the arguments.
 		text = fmt.Sprintf(`
 			UPDATE %[1]s SET %[2]s
 			FROM %[3]s WITH ORDINALITY AS u (%[4]s, ordinal)
