@@ -91,9 +91,9 @@ test: toolchain ## every test; with the race detector what has goroutines
 		$(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(LONG_TESTS_NO_RACE) $$(echo "$$packages" | grep -E '$(NO_RACE)')
 
 # The packages whose tests keep data on the server if BROKERD_TEST_POSTGRES names one. Those of the programs, of the
-# dashboard and of costs see nothing of the store.
+# dashboard and of costs see nothing of the store, and backups are SQLite's.
 POSTGRES_TESTS = $$(grep -rlE --include='*_test.go' '(testkit\.Store|apptest\.Start)\(' internal client | \
-	xargs -n 1 dirname | sort -u | grep -vE '^internal/(costtest|web/browsertest)$$' | sed 's,^,./,')
+	xargs -n 1 dirname | sort -u | grep -vE '^internal/(backup|costtest|web/browsertest)$$' | sed 's,^,./,')
 
 test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server
 	@go run ./internal/postgrestest/with \

@@ -21,6 +21,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // serviceNames are the services of the API.
@@ -37,6 +38,7 @@ func serviceNames() []string {
 
 func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it names the store and --sync")
 	b := apptest.Start(t, apptest.WithFakeClock())
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
 	for range 3 {

@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
+	"brokerd/internal/testkit"
 )
 
 func TestStart_AndCleanStopAreEventsOfTheBroker(t *testing.T) {
@@ -49,6 +50,7 @@ func life(t *testing.T, conn *grpc.ClientConn) []*pb.Event {
 
 func TestStart_EventSaysHowTheLastRunEndedAndForHowLongTheBrokerWasDown(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it names --sync")
 	clock := clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	config := app.Config{Dir: folder(t), Sync: "normal", Version: "test", Clock: clock}
 	ctx, cancel := context.WithCancelCause(t.Context())

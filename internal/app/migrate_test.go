@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/apptest"
 	"brokerd/internal/fault"
 	"brokerd/internal/postgrestest"
+	"brokerd/internal/testkit"
 )
 
 // reason returns the reason of a fault.
@@ -85,6 +86,7 @@ func dump(t *testing.T, dir string) []string {
 // Folders that older versions have left have data of every feature.
 func TestMigrate_AFolderIsTheSameAfterPostgreSQLAndBack(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a folder of SQLite")
 	archives, err := filepath.Glob("testdata/upgrade/*.tar.gz")
 	if err != nil || len(archives) == 0 {
 		t.Fatalf("no archives: %v", err)
@@ -135,6 +137,7 @@ func TestMigrate_ABrokerOnPostgreSQLAnswersAsTheOneBefore(t *testing.T) {
 
 func TestMigrate_RefusesWhatItCannotMove(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a folder of SQLite")
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Store = "" }))
 	b.Registered("a", "worker")
 	from, to := app.Config{Dir: b.Dir()}, app.Config{Store: postgrestest.Database(t)}

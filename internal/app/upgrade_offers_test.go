@@ -13,12 +13,14 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // TestUpgrade_MailStaysReadAndOffersStayOpen starts on data of the last version without offers and of one with
 // offers. What was read stays read, also without an offer. What is unread is offered, unless an offer of it is open.
 func TestUpgrade_MailStaysReadAndOffersStayOpen(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a folder of SQLite")
 	for version, c := range map[string]struct {
 		model   []string // the subjects that are offered to the agent model
 		settled int32    // messages of the mark mark-offered

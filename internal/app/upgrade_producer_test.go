@@ -10,12 +10,14 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // TestUpgrade_ProducersKeepTheirNumbers sends numbers of a producer again that an older version has accepted, with one
 // that is new.
 func TestUpgrade_ProducersKeepTheirNumbers(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a folder of SQLite")
 	old := unpack(t, "testdata/upgrade/59f19b2.tar.gz")
 	b := apptest.Start(t, apptest.With(func(c *app.Config) {
 		c.Dir, c.Clock = filepath.Join(old.dir, "data"), clockwork.NewFakeClockAt(old.at)

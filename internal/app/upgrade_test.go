@@ -26,6 +26,7 @@ import (
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/testkit"
 )
 
 // An older is what scripts/upgrade-data.sh has packed: the data of an older version.
@@ -45,6 +46,7 @@ type oldCall struct {
 // a backup of them, and compares its answers with those of the older version. A field that is new may be in addition.
 func TestUpgrade_OpensADataFolderOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a folder of SQLite")
 	archives, err := filepath.Glob("testdata/upgrade/*.tar.gz")
 	if err != nil || len(archives) == 0 {
 		t.Fatalf("no archives: %v", err)

@@ -88,6 +88,7 @@ var (
 	raised  = regexp.MustCompile(`(?s)SELECT RAISE\(ABORT, ('[^']*')\)(?: WHERE (.*?))?;`)
 	dropped = regexp.MustCompile(`^DROP TRIGGER (\w+)`)
 	blob    = regexp.MustCompile(`\bx'([0-9a-f]*)'`)
+	hex     = regexp.MustCompile(`\bhex\((\w+)\)`)
 	search  = regexp.MustCompile(`\binstr\((\w+), ('[^']*')\)`)
 )
 
@@ -107,6 +108,7 @@ func onPostgreSQL(text string) string {
 	text = dropped.ReplaceAllString(text, `DROP FUNCTION $1 CASCADE`)
 	text = blob.ReplaceAllString(text, `'\x$1'::bytea`)
 	text = strings.ReplaceAll(text, ` AS BLOB)`, ` AS BYTEA)`)
+	text = hex.ReplaceAllString(text, `upper(encode($1, 'hex'))`)
 	text = search.ReplaceAllString(text, `position(CAST($2 AS BYTEA) IN $1)`)
 	text, _ = postgres.Translate(text)
 	return text
