@@ -108,19 +108,7 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 			return err
 		})
 	}
-	err = i.store.Inspect(ctx, checks...)
-	if store.IsDamage(err) {
-		return bounded(append(problems, "the invariants cannot be checked in a damaged database")), counted, nil
-	}
-	if err != nil {
-		return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
-	}
-	sleeping, err := i.tables.SleepingMailboxes(ctx)
-	if err != nil {
-		return nil, Totals{}, fmt.Errorf("check for sleeping mailboxes: %w", err)
-	}
-	problems = append(problems, sleeping...)
-	err = i.store.Inspect(ctx, func(s *store.Snapshot) (err error) {
+	checks = append(checks, func(s *store.Snapshot) (err error) {
 		counted.Revision = s.Revision()
 		if counted.Messages, counted.Deliveries, err = i.tables.Count(s); err != nil {
 			return err
@@ -128,13 +116,18 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 		counted.Events, err = i.log.Count(s)
 		return err
 	})
+	err = i.store.Inspect(ctx, checks...)
 	if store.IsDamage(err) {
-		return bounded(append(problems, "the rows cannot be counted in a damaged database")), counted, nil
+		return bounded(append(problems, "not all invariants and rows can be checked in a damaged database")), counted, nil
 	}
 	if err != nil {
-		return nil, Totals{}, fmt.Errorf("count rows: %w", err)
+		return nil, Totals{}, fmt.Errorf("check invariants and count rows: %w", err)
 	}
-	return bounded(problems), counted, nil
+	sleeping, err := i.tables.SleepingMailboxes(ctx)
+	if err != nil {
+		return nil, Totals{}, fmt.Errorf("check for sleeping mailboxes: %w", err)
+	}
+	return bounded(append(problems, sleeping...)), counted, nil
 }
 
 // bounded cuts a list of problems to MostProblems lines.

@@ -1,9 +1,11 @@
 // Package apptest runs the whole daemon inside a test: real store, real gRPC, on a Unix socket and
-// on loopback. After each test the database is checked for damage and broken invariants. No program imports it.
+// on loopback. After each test, on a server after some, the database is checked for damage and broken invariants. No
+// program imports it.
 package apptest
 
 import (
 	"context"
+	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,6 +23,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/auth"
+	"brokerd/internal/postgrestest"
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -312,12 +315,19 @@ func (b *Broker) awaitNotice() {
 	}
 }
 
+// checked reports whether the test ends with a check. On a server a check takes as long as the rest of a small test, so
+// that only one test in eight makes it, the same ones each time.
+func (b *Broker) checked() bool {
+	t, named := b.TB.(interface{ Name() string })
+	return os.Getenv(postgrestest.Variable) == "" || !named || crc32.ChecksumIEEE([]byte(t.Name()))%8 == 0
+}
+
 // end runs at the end of the test.
 func (b *Broker) end() {
 	if b.app != nil {
 		b.unwatch()
 	}
-	if b.app != nil && !b.sleeps {
+	if b.app != nil && !b.sleeps && b.checked() {
 		b.Check()
 	}
 	for _, conn := range b.conns {

@@ -6,7 +6,20 @@ import (
 	"os/user"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// parent returns the folder in memory, if it has enough space, for the hundreds of files of each database; else that of
+// temporary files.
+func parent() string {
+	const memory, least = "/dev/shm", 4 << 30
+	var fs unix.Statfs_t
+	if err := unix.Statfs(memory, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < least {
+		return ""
+	}
+	return memory
+}
 
 // unprivileged returns how a server is started that ends with the test binary. PostgreSQL refuses to run as root: in
 // a test that runs as root, the folder goes to the system's user without rights, and the server runs as that user.

@@ -32,7 +32,7 @@ func Start(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "postgres")
+	dir, err := os.MkdirTemp(parent(), "postgres")
 	if err != nil {
 		return nil, err
 	}

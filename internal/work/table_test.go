@@ -190,7 +190,7 @@ func TestCheck_NamesADamagedItemAndColumnsOfAnother(t *testing.T) {
 	s.damage(items[0])
 	s.write(func(tx *work.Tx) error {
 		tx.Exec(`UPDATE items SET opener = 'b' WHERE id = ?`, s.Key(items[1]))
-		tx.Exec(`INSERT INTO item_parts (item, part, revision, body) VALUES (999, 'x', 1, x'')`)
+		tx.Exec(`INSERT INTO item_parts (item, part, revision, body) VALUES (999, 'x', 1, ?)`, []byte{})
 		return nil
 	})
 	var problems []string
