@@ -46,8 +46,8 @@ func TestExplain_SaysThatCommitsTakeLong(tt *testing.T) {
 	must0(t, "session", "configure", "--send-rate", "0")
 	out := must0(t, "explain")
 	for _, want := range []string{
-		"the last commits took ", "s on average (a warning from 100ms on); each change waits for one", "the data is in postgres://broker@",
-		"a confirmed change is in the memory of PostgreSQL's machine",
+		"the last commits took ", "s on average (a warning from 100ms on); each change waits for one",
+		"the data is in postgres://broker@", "a confirmed change is in the memory of PostgreSQL's machine",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the explanation lacks %q: %s", want, out)

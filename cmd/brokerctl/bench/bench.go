@@ -22,7 +22,6 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/each"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/prompt"
 )
 
 // MinSize is the smallest payload in bytes: it must hold the time at which it was sent, as JSON.
@@ -126,7 +125,10 @@ func Run(ctx context.Context, brokers []Broker, o Options) ([]Result, error) {
 	defer cancel()
 	var all []*bench
 	for _, broker := range brokers {
-		b := &bench{connect: broker.Connect, o: o, name: prompt.Either(len(brokers) > 1, broker.Name+": ", ""), session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
+		b := &bench{connect: broker.Connect, o: o, session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
+		if len(brokers) > 1 {
+			b.name = broker.Name + ": "
+		}
 		defer b.reading.Wait()
 		defer cancel() // before the readings are waited for
 		defer b.leave()

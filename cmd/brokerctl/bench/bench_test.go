@@ -282,7 +282,8 @@ func TestRun_RefusesWhatItCannotMeasure(t *testing.T) {
 		"an unknown workload":                 {bench.Options{Duration: time.Second, Size: 100, Changes: 1, Workloads: []string{"x"}}, "agents, pipelined, numbered"},
 		"no duration":                         {bench.Options{Size: 100, Changes: 1}, "duration"},
 	} {
-		if _, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, c.o); err == nil || !strings.Contains(err.Error(), c.says) {
+		_, err := bench.Run(t.Context(), []bench.Broker{{Connect: connect}}, c.o)
+		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -292,8 +293,8 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := bench.Run(ctx, []bench.Broker{{Connect: connect}}, bench.Options{Duration: time.Hour, Size: 100, Changes: 1, Workloads: []string{"paced"},
-		Progress: func(string) { cancel() }})
+	_, err := bench.Run(ctx, []bench.Broker{{Connect: connect}}, bench.Options{
+		Duration: time.Hour, Size: 100, Changes: 1, Workloads: []string{"paced"}, Progress: func(string) { cancel() }})
 	if err == nil {
 		t.Fatal("no error")
 	}

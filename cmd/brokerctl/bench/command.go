@@ -282,8 +282,9 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 	if len(lines) == 0 {
 		return nil
 	}
-	t := c.NewTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "BROKER"}, table.Column{Name: "COUNT", Rank: 3},
-		table.Column{Name: "A SECOND"}, table.Column{Name: "RATIO"}, table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4},
+	t := c.NewTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "BROKER"},
+		table.Column{Name: "COUNT", Rank: 3}, table.Column{Name: "A SECOND"}, table.Column{Name: "RATIO"},
+		table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4},
 		table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
 		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5}, table.Column{Name: "BACKLOG", Rank: 6})
 	for _, r := range lines {
@@ -291,8 +292,8 @@ func ShowBench(c *command.Caller, out io.Writer, format string, results []Result
 		memory := prompt.Either(r.Memory > 0, output.Size(r.Memory), "-")
 		backlog := prompt.Either(r.Backlog > 0, fmt.Sprint(r.Backlog), "-")
 		ratio := prompt.Either(r.Ratio > 0, fmt.Sprintf("%.2f", r.Ratio), "")
-		t.Row(r.Workload, r.Broker, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), ratio, measured(r.P50, time.Millisecond, "ms"),
-			measured(r.P95, time.Millisecond, "ms"), measured(r.P99, time.Millisecond, "ms"), share,
+		t.Row(r.Workload, r.Broker, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), ratio,
+			measured(r.P50, time.Millisecond, "ms"), measured(r.P95, time.Millisecond, "ms"), measured(r.P99, time.Millisecond, "ms"), share,
 			measured(r.CPU, time.Microsecond, "µs"), memory, backlog)
 	}
 	return t.Flush()

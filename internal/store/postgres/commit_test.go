@@ -130,6 +130,7 @@ func TestCommit_ReadsNothingThatAnOldSnapshotKeeps(t *testing.T) {
 		testkit.NoError(t, add(s, "a"))
 	}
 	if later, afterwards := use(); later > 2*commits || afterwards > 2*reads {
-		t.Errorf("%d commits and reads look at %d and %d pages; behind 2,000 commits at %d and %d", some, commits, reads, later, afterwards)
+		t.Errorf("%d commits and reads look at %d and %d pages; behind 2,000 commits at %d and %d",
+			some, commits, reads, later, afterwards)
 	}
 }

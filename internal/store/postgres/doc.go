@@ -9,8 +9,9 @@
 // # One writer
 //
 // The writer's connection holds an advisory lock. Each broker that gets the lock raises the epoch in the row of meta,
-// and each transaction fails whose broker has another epoch, or does not know the last commit: see fence. So a broker that has lost its lock without
-// knowing it, because its connection was cut, commits nothing more once another one has begun.
+// and each transaction fails whose broker has another epoch, or does not know the last commit: see fence. So a broker
+// that has lost its lock without knowing it, because its connection was cut, commits nothing more once another one has
+// begun.
 //
 // # A lost connection
 //
