@@ -160,7 +160,7 @@ func TestQueries_PostgreSQLReadsNoGrowingTableUnnamed(t *testing.T) {
 	t.Parallel()
 	db := postgresTables(t)
 	_, err := db.Exec(t.Context(), `
-		SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;
+		SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
 		SET plan_cache_mode = force_generic_plan`)
 	apptest.NoError(t, err)
 	dirs, err := filepath.Glob("../*")

@@ -38,19 +38,22 @@ func newDaemon(t *testing.T, program string) *daemon {
 	return d
 }
 
-// liveAndDie kills the daemon and starts it again, until ctx ends.
+// liveAndDie kills the daemon and starts it again, until ctx ends. The daemon lives at least as long as its start took.
 func (d *daemon) liveAndDie(ctx context.Context, t *trial, random *rand.Rand) {
+	var start time.Duration
 	for {
-		pause(ctx, time.Duration(100+random.IntN(500))*time.Millisecond)
+		pause(ctx, start+time.Duration(100+random.IntN(500))*time.Millisecond)
 		if ctx.Err() != nil {
 			return
 		}
 		d.Kill()
 		t.kills.Add(1)
+		began := time.Now()
 		if err := d.Start(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 			return
 		}
+		start = time.Since(began)
 	}
 }
 

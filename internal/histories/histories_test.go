@@ -35,20 +35,23 @@ type kind struct {
 	lenient model // tried if there is no order for the other
 	// prepare returns what one client does in each of its calls.
 	prepare func(c *client) func() error
+	// lasts is how long the broker keeps what a client has that makes no call, such as a ticket; 0 = for ever.
+	lasts time.Duration
 }
 
 func kinds() []kind {
 	turns := func(name string, m *menu) kind {
-		return kind{name, turnsModel(m, false), turnsModel(m, true), func(c *client) func() error { return newTurnsClient(c, m) }}
+		return kind{name, turnsModel(m, false), turnsModel(m, true), func(c *client) func() error { return newTurnsClient(c, m) },
+			10 * time.Second}
 	}
 	all := []kind{
-		{"keys", keysModel(), keysModel(), newKeysClient},
+		{"keys", keysModel(), keysModel(), newKeysClient, 0},
 		turns("locks", locksOnly()),
 		turns("token", oneToken()),
 		turns("mixed", locksAndTokens()),
-		{"tasks", tasksModel(), tasksModel(), newTasksClient},
-		{"votes", pollsModel(), pollsModel(), newPollsClient},
-		{"decisions", casesModel(), casesModel(), newCasesClient},
+		{"tasks", tasksModel(), tasksModel(), newTasksClient, 0},
+		{"votes", pollsModel(), pollsModel(), newPollsClient, 0},
+		{"decisions", casesModel(), casesModel(), newCasesClient, 0},
 	}
 	if only := os.Getenv("HISTORY_KINDS"); only != "" {
 		all = slices.DeleteFunc(all, func(k kind) bool { return !slices.Contains(strings.Split(only, ","), k.name) })
@@ -152,8 +155,10 @@ func (t *trial) judge(ctx context.Context, d *daemon, number int, mortal bool) {
 	if err == nil {
 		err = h.decide(k)
 	}
-	if errors.Is(err, errUndecided) {
-		t.undecided.Add(1)
+	if errors.Is(err, errUndecided) || errors.Is(err, errLapsed) {
+		if errors.Is(err, errUndecided) {
+			t.undecided.Add(1)
+		}
 		t.Logf("history %d (%s, HISTORY_SEED=%d): %v; %s", number, k.name, t.seed, err, h.write(k.model))
 		return
 	}

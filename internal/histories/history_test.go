@@ -1,6 +1,7 @@
 package histories_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,10 +82,44 @@ func (h *history) decide(k kind) error {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Illegal:
+		if h.lapsed(k.lasts) {
+			return errLapsed
+		}
 		return errors.New("there is no order in which it is allowed")
 	default:
 		return errUndecided
 	}
+}
+
+// errLapsed is the error of a history that is not allowed, and took so long that the broker may have taken something from
+// a client that was silent. The models know no time.
+var errLapsed = errors.New("there is no order in which it is allowed, but a client was silent for too long")
+
+// lapsed reports whether more than a time may have passed between two calls of a client, or after its last one.
+func (h *history) lapsed(lasts time.Duration) bool {
+	if lasts == 0 {
+		return false
+	}
+	last, end := map[int]int64{}, int64(0) // when the last call of each client began
+	ordered := slices.Clone(h.operations)
+	slices.SortStableFunc(ordered, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	for _, o := range ordered {
+		before, known := last[o.ClientId]
+		last[o.ClientId] = o.Call
+		if o.Return == math.MaxInt64 { // nobody knows when
+			continue
+		}
+		if known && o.Return-before > int64(lasts) {
+			return true
+		}
+		end = max(end, o.Return)
+	}
+	for _, began := range last {
+		if end-began > int64(lasts) {
+			return true
+		}
+	}
+	return false
 }
 
 // errUndecided is the error of a history whose decision takes longer than decision.

@@ -58,22 +58,19 @@ its own (bench-…) without a mailbox limit.
              tasks of a leaver, 20,000 former queues, 1,000 paths beside 63
              globs
 
-Each client is an agent with its own connection. A message counts once it is sent,
-confirmed, delivered and acknowledged (in backlog and steady: confirmed); its time is from
-send to delivery (in both: confirmation). A lock's and a task's time is that of both
+Each client is an agent with its own connection. A message counts once it is delivered
+and acknowledged (in backlog and steady: confirmed); its time is from send to delivery
+(in both: confirmation). A lock's and a task's time is that of both
 calls, a change's from put to watcher. In flood, churn and bulk, the times are those of a
 bystander that makes one call at a time; in bulk they count from when a call was due.
 CPU is the broker's processor time per operation; MEMORY is its memory at the end,
 BACKLOG what then waits.
 
-With --store, a second broker starts with its data in a PostgreSQL database, and the
-rounds of the two take turns; RATIO is its rate to that of the first one. The database
-keeps what bench has written: name an empty one. PGPASSWORD or ~/.pgpass has the
-password.
+With --store, rounds alternate with those of a broker on an empty PostgreSQL database;
+RATIO is its rate to that of the first broker.
 
-In a broker that was named, the session remains, with waiting messages; so do those
-that bulk opens. HTTP is measured on the broker's Unix socket. bench needs operator
-rights.`
+In a broker that was named, the sessions remain, with waiting messages. HTTP is
+measured on the Unix socket. bench needs operator rights.`
 
 // Command measures the broker.
 var Command = command.Procedure[command.None]{
@@ -101,11 +98,11 @@ var Command = command.Procedure[command.None]{
 		number("waiting", 100_000, "messages that wait in one mailbox in the workloads above"),
 		number("bulk", BulkTasks, "ready tasks in bulk; its other sizes are in proportion"),
 		{Name: "folder", Type: "string", Value: "/var/tmp",
-			Usage: "where the separate broker has its data: every send waits for this disk"},
+			Usage: "where the separate broker has its data: sends wait for this disk"},
 		{Name: "store", Type: "string", Kind: command.Kind{Name: "URL"},
-			Usage: "compare with a separate broker whose data is in this database, postgres://…"},
+			Usage: "a database to compare with, postgres://…"},
 		{Name: "numbered", Type: "bool",
-			Usage: "use producer numbers and request ids, so that the broker recognises duplicates"},
+			Usage: "use producer numbers and request ids"},
 		{Name: "objects", Type: "bool", Usage: "messages are JSON objects of type test_result"},
 	},
 	Run: func(g *command.Given, _ command.None) error {

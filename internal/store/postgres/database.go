@@ -42,7 +42,6 @@ SET jit = off;
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
-SET enable_bitmapscan = off;
 SET max_parallel_workers_per_gather = 0;
 SET plan_cache_mode = force_generic_plan;
 `
@@ -50,6 +49,7 @@ SET plan_cache_mode = force_generic_plan;
 // writerSettings are those of the writer's connection besides.
 const writerSettings = `
 SET synchronous_commit = on;
+SET enable_bitmapscan = off;
 SET idle_in_transaction_session_timeout = '60s';
 `
 
@@ -59,7 +59,6 @@ SET default_transaction_read_only = on;
 SET enable_seqscan = on;
 SET enable_hashjoin = on;
 SET enable_mergejoin = on;
-SET enable_bitmapscan = on;
 SET max_parallel_workers_per_gather = DEFAULT;
 SET plan_cache_mode = auto;
 `
