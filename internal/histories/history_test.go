@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -106,7 +107,7 @@ func (h *history) lapsed(lasts time.Duration) bool {
 	for _, o := range ordered {
 		before, known := last[o.ClientId]
 		last[o.ClientId] = o.Call
-		if o.Return == math.MaxInt64 { // nobody knows when
+		if o.Return == math.MaxInt64 { // its end is unknown
 			continue
 		}
 		if known && o.Return-before > int64(lasts) {
@@ -315,4 +316,30 @@ func reason(err error) (string, map[string]string) {
 		}
 	}
 	return "", nil
+}
+
+// A client that makes no call for longer than the broker keeps its tickets may have lost one: between two calls, or after
+// its last one. A call whose end is unknown shows nothing.
+func TestLapsed_FindsAClientThatWasSilentForLong(t *testing.T) {
+	t.Parallel()
+	const s = int64(time.Second)
+	op := func(client int, call, end int64) porcupine.Operation {
+		return porcupine.Operation{ClientId: client, Call: call, Return: end}
+	}
+	for name, c := range map[string]struct {
+		lasts      time.Duration
+		operations []porcupine.Operation
+		want       bool
+	}{
+		"all call often":         {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(2, s, 2*s), op(1, 8*s, 9*s), op(2, 9*s, 10*s)}, false},
+		"between two calls":      {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(1, 9*s, 11*s)}, true},
+		"after the last one":     {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(2, 5*s, 6*s), op(2, 9*s, 12*s)}, true},
+		"an end that is unknown": {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(1, 2*s, math.MaxInt64)}, false},
+		"nothing is lost":        {0, []porcupine.Operation{op(1, 0, s), op(1, 90*s, 110*s)}, false},
+	} {
+		h := &history{operations: c.operations}
+		if got := h.lapsed(c.lasts); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
 }

@@ -178,7 +178,9 @@ func connecting(c *command.Caller) Connect {
 }
 
 // benchBroker starts a broker with further arguments.
-func benchBroker(c *command.Caller, cmd *cobra.Command, folder string, args ...string) (connect Connect, stop func(), err error) {
+func benchBroker(
+	c *command.Caller, cmd *cobra.Command, folder string, args ...string,
+) (connect Connect, stop func(), err error) {
 	brokerd, err := command.FindDaemon(c)
 	if err != nil {
 		return nil, nil, err

@@ -461,3 +461,28 @@ func TestStore_WritesBesideAnOpenTransaction(t *testing.T) {
 		t.Error("20 changes took", took)
 	}
 }
+
+// Readers connect when they are needed, and those that follow each other share a connection.
+func TestConnection_OfReadersIsMadeOnDemand(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	s := open(t, url)
+	wantConnections := func(when, want string) {
+		t.Helper()
+		got := admin(t, url, `
+			SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'brokerd'`)[0]
+		if got != want {
+			t.Errorf("%s connections %s, want %s", got, when, want)
+		}
+	}
+	wantConnections("at the start", "1")
+	for range 5 {
+		names(t, s)
+	}
+	wantConnections("behind five reads", "2")
+	testkit.NoError(t, s.Read(t.Context(), func(*store.Snapshot) error {
+		names(t, s)
+		return nil
+	}))
+	wantConnections("behind two reads at once", "3")
+}
