@@ -35,23 +35,23 @@ type kind struct {
 	lenient model // tried if there is no order for the other
 	// prepare returns what one client does in each of its calls.
 	prepare func(c *client) func() error
-	// lasts is how long the broker keeps what a client has that makes no call, such as a ticket; 0 = for ever.
-	lasts time.Duration
+	// finish records what the broker has done by itself, once all clients have made their calls; nil = nothing.
+	finish func(ctx context.Context, h *history) error
 }
 
 func kinds() []kind {
 	turns := func(name string, m *menu) kind {
 		return kind{name, turnsModel(m, false), turnsModel(m, true), func(c *client) func() error { return newTurnsClient(c, m) },
-			10 * time.Second}
+			func(ctx context.Context, h *history) error { return recordEnds(ctx, h, m) }}
 	}
 	all := []kind{
-		{"keys", keysModel(), keysModel(), newKeysClient, 0},
+		{"keys", keysModel(), keysModel(), newKeysClient, nil},
 		turns("locks", locksOnly()),
 		turns("token", oneToken()),
 		turns("mixed", locksAndTokens()),
-		{"tasks", tasksModel(), tasksModel(), newTasksClient, 0},
-		{"votes", pollsModel(), pollsModel(), newPollsClient, 0},
-		{"decisions", casesModel(), casesModel(), newCasesClient, 0},
+		{"tasks", tasksModel(), tasksModel(), newTasksClient, nil},
+		{"votes", pollsModel(), pollsModel(), newPollsClient, nil},
+		{"decisions", casesModel(), casesModel(), newCasesClient, nil},
 	}
 	if only := os.Getenv("HISTORY_KINDS"); only != "" {
 		all = slices.DeleteFunc(all, func(k kind) bool { return !slices.Contains(strings.Split(only, ","), k.name) })
@@ -97,8 +97,7 @@ func testHistories(t *testing.T, count int, prepare func(*daemon)) {
 	t.Logf("%d histories, %d calls, %d kills, %d calls cut off, %d of them unknown; %d took the lenient model; the longest decision took %v",
 		s.histories.Load(), s.calls.Load(), s.kills.Load(), s.cut.Load(), s.unknown.Load(), s.lenient.Load(), time.Duration(s.longest.Load()).Round(time.Millisecond))
 	t.Logf("%v", s.count)
-	// How long a decision takes depends on the machine, and on how many calls a kill has left unknown; so does how long
-	// a client is silent.
+	// How long a decision takes depends on the machine, and on how many calls a kill has left unknown.
 	if n := s.undecided.Load(); n > int64(count)/10 {
 		t.Errorf("%d of %d histories were not decided", n, count)
 	}
@@ -156,7 +155,7 @@ func (t *trial) judge(ctx context.Context, d *daemon, number int, mortal bool) {
 	if err == nil {
 		err = h.decide(k)
 	}
-	if errors.Is(err, errUndecided) || errors.Is(err, errLapsed) {
+	if errors.Is(err, errUndecided) {
 		t.undecided.Add(1)
 		t.Logf("history %d (%s, HISTORY_SEED=%d): %v; %s", number, k.name, t.seed, err, h.write(k.model))
 		return

@@ -1,7 +1,6 @@
 package histories_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -67,7 +65,10 @@ func (h *history) make(ctx context.Context, k kind, seed int64) error {
 	for range clients {
 		all = errors.Join(all, <-failed)
 	}
-	return all
+	if all != nil || k.finish == nil {
+		return all
+	}
+	return k.finish(ctx, h)
 }
 
 // decide searches an order.
@@ -83,44 +84,10 @@ func (h *history) decide(k kind) error {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Illegal:
-		if h.lapsed(k.lasts) {
-			return errLapsed
-		}
 		return errors.New("there is no order in which it is allowed")
 	default:
 		return errUndecided
 	}
-}
-
-// errLapsed is the error of a history that is not allowed, and took so long that the broker may have taken something from
-// a client that was silent. The models know no time.
-var errLapsed = errors.New("there is no order in which it is allowed, but a client was silent for too long")
-
-// lapsed reports whether more than a time may have passed between two calls of a client, or after its last one.
-func (h *history) lapsed(lasts time.Duration) bool {
-	if lasts == 0 {
-		return false
-	}
-	last, end := map[int]int64{}, int64(0) // when the last call of each client began
-	ordered := slices.Clone(h.operations)
-	slices.SortStableFunc(ordered, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-	for _, o := range ordered {
-		before, known := last[o.ClientId]
-		last[o.ClientId] = o.Call
-		if o.Return == math.MaxInt64 { // its end is unknown
-			continue
-		}
-		if known && o.Return-before > int64(lasts) {
-			return true
-		}
-		end = max(end, o.Return)
-	}
-	for _, began := range last {
-		if end-began > int64(lasts) {
-			return true
-		}
-	}
-	return false
 }
 
 // errUndecided is the error of a history whose decision takes longer than decision.
@@ -316,30 +283,4 @@ func reason(err error) (string, map[string]string) {
 		}
 	}
 	return "", nil
-}
-
-// A client that makes no call for longer than the broker keeps its tickets may have lost one: between two calls, or after
-// its last one. A call whose end is unknown shows nothing.
-func TestLapsed_FindsAClientThatWasSilentForLong(t *testing.T) {
-	t.Parallel()
-	const s = int64(time.Second)
-	op := func(client int, call, end int64) porcupine.Operation {
-		return porcupine.Operation{ClientId: client, Call: call, Return: end}
-	}
-	for name, c := range map[string]struct {
-		lasts      time.Duration
-		operations []porcupine.Operation
-		want       bool
-	}{
-		"all call often":         {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(2, s, 2*s), op(1, 8*s, 9*s), op(2, 9*s, 10*s)}, false},
-		"between two calls":      {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(1, 9*s, 11*s)}, true},
-		"after the last one":     {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(2, 5*s, 6*s), op(2, 9*s, 12*s)}, true},
-		"an end that is unknown": {10 * time.Second, []porcupine.Operation{op(1, 0, s), op(1, 2*s, math.MaxInt64)}, false},
-		"nothing is lost":        {0, []porcupine.Operation{op(1, 0, s), op(1, 90*s, 110*s)}, false},
-	} {
-		h := &history{operations: c.operations}
-		if got := h.lapsed(c.lasts); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
 }

@@ -9,6 +9,9 @@
 // again all the time. A call that was cut off is made again: under its request id, or because that is harmless, so that its outcome is known in the end. At most two
 // a history are not; the model has them happen at some time, or never.
 //
+// The models know no time. What the broker ends because its owner was silent for too long, such as a ticket that it did not
+// wait for, is a call of its own in the history, taken from the event log.
+//
 // The models go by more than the answers: what the broker names as revision, fence or ticket must grow along the order found.
 //
 // HISTORIES is how many are run (200, and 28 on PostgreSQL), HISTORY_SEED what the choices are drawn from (random, and printed). The same

@@ -27,6 +27,8 @@ const (
 	pass   // a token to another client
 	list   // all locks and tickets
 	look   // at a token
+	lapse  // by the broker: of a ticket that nobody waited for
+	expire // by the broker: of a hold that its owner did not ask for, or did not extend
 )
 
 // A turnCall is what was asked.
@@ -34,7 +36,7 @@ type turnCall struct {
 	verb  turnVerb
 	owner int
 	ask   int
-	fence int64 // extend, fenced; release and pass, if not by name
+	fence int64 // extend, fenced, expire; release and pass, if not by name; lapse: the ticket
 	to    int   // pass
 	cut   bool  // request: it was cut off, and made again
 }
@@ -176,9 +178,24 @@ func (t *turns) step(c turnCall, a turnAnswer) bool {
 		}
 		t.settle()
 		return true
+	case lapse:
+		return t.lost(&t.tickets, c, a)
+	case expire:
+		return t.lost(&t.grants, c, a)
 	default:
 		return t.sees(c, a)
 	}
+}
+
+// lost goes on by what the broker has ended of some places.
+func (t *turns) lost(from *[]place, c turnCall, a turnAnswer) bool {
+	i := at(*from, c.owner, c.ask)
+	if i < 0 || !t.learn(&(*from)[i], c.fence) || !t.seen(a.number) {
+		return false
+	}
+	*from = slices.Delete(*from, i, i+1)
+	t.settle()
+	return true
 }
 
 // maybe goes on by a change that nobody answered, or by a request that was perhaps made twice.
