@@ -373,7 +373,7 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
-	health := &probes{store: p.store, disk: p.diskguard, drain: p.drain}
+	health := &probes{store: p.store, disk: p.diskguard, drain: p.drain, clock: c.Clock}
 	if err := a.serveMetrics(measured, measures{p.store, p.agents.Presence, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}

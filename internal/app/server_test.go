@@ -1,8 +1,11 @@
 package app_test
 
 import (
+	"net/http"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -38,4 +41,33 @@ func TestServer_StatusMetricsAndLogSayWhatConfirmedMeans(t *testing.T) {
 	if len(warned) != 1 || warned[0].ContextMap()["confirmed_is"] != meaning {
 		t.Errorf("the log has %v", logged.All())
 	}
+}
+
+// A broker that makes no changes finds out by itself that its database is gone, and that it is back.
+func TestServer_ReadinessFollowsTheDatabase(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Own(t)
+	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
+		c.Store, c.Metrics = server.URL("postgres"), "127.0.0.1:0"
+	}))
+	await := func(code int, reason string) {
+		t.Helper()
+		for {
+			got, text := probe(t, b.Metrics(), "/readyz")
+			if got == code && strings.Contains(text, reason) {
+				return
+			}
+			if t.Context().Err() != nil {
+				t.Fatalf("/readyz: %d %q, want %d %q", got, text, code, reason)
+			}
+		}
+	}
+	await(http.StatusOK, "ready")
+	server.End(syscall.SIGINT)
+	b.Clock.Advance(11 * time.Second)
+	await(http.StatusServiceUnavailable, "lost its connection")
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	await(http.StatusOK, "ready")
 }

@@ -105,13 +105,17 @@ const (
 	serverPause    = time.Second
 )
 
-// openPatiently opens the store. It waits for a database server that cannot be reached yet.
+// passing are the reasons for which a start waits: the server cannot be reached yet, was not made the primary yet, or has
+// no connection left at present.
+var passing = []string{postgres.ReasonLost, postgres.ReasonReadOnly, postgres.ReasonBusy}
+
+// openPatiently opens the store. It waits for a database server that is not ready yet.
 func openPatiently(ctx context.Context, c Config, options store.Options) (*store.Store, error) {
 	began, told := c.Clock.Now(), false
 	for {
 		st, err := store.Open(ctx, options)
 		var f *fault.Error
-		if !errors.As(err, &f) || f.Reason != postgres.ReasonLost || c.Clock.Since(began) > serverPatience {
+		if !errors.As(err, &f) || !slices.Contains(passing, f.Reason) || c.Clock.Since(began) > serverPatience {
 			return st, err
 		}
 		if !told {

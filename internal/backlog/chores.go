@@ -77,8 +77,7 @@ func (q *Chores) Start(ctx context.Context) error {
 		return err
 	}
 	q.runners.Go(func() { q.ranks.Run(q.ctx) })
-	q.rows.Start()
-	return nil
+	return q.rows.Start(ctx)
 }
 
 // Stop ends the backlog after the page that it does. Stopping twice is fine.

@@ -185,6 +185,20 @@ func children(parent int) (pids []int) {
 // Data returns the folder of the server's data.
 func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
 
+// Keep writes a file into the folder of the server's data, which only the server's user can read.
+func (s *Server) Keep(name string, content []byte) error {
+	path := filepath.Join(s.Data(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return err
+	}
+	info, err := os.Stat(s.Data())
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return os.Chown(path, int(owner.Uid), int(owner.Gid))
+}
+
 // URL returns the URL of a database; each server has the database postgres.
 func (s *Server) URL(database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User("broker"), Path: "/" + database,

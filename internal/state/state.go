@@ -143,8 +143,7 @@ func (k *Keys) Start(ctx context.Context) error {
 	k.calendar.Set(struct{}{}, k.clock.Now())
 	k.runners.Go(func() { k.calendar.Run(ctx) })
 	k.runners.Go(func() { k.pruner.run(ctx) })
-	k.backlog.Start()
-	return nil
+	return k.backlog.Start(ctx)
 }
 
 // Drain ends the watches: their streams end as fault.Unavailable (SHUTTING_DOWN). Draining twice is fine.

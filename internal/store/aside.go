@@ -17,8 +17,8 @@ type Change struct {
 
 // Aside makes changes in one transaction beside the writer, which does not wait for them. They are for rows that no
 // function reads before the writer has committed another row that names them, such as the contents of artifacts. They
-// are on the disk at the next commit of the writer. If the connection is lost, Aside makes them again, so they must be
-// such that a repetition does no harm.
+// are as safe as what the writer commits when Aside returns. If the connection is lost, Aside makes them again, so they
+// must be such that a repetition does no harm.
 //
 // SQLite has one writer at a time, so only a store on a server makes changes beside it. Errors: fault.Canceled and
 // fault.Deadline if the caller gives up before a connection is free; fault.Unavailable after Close, and if the server

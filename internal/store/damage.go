@@ -86,6 +86,9 @@ func isFull(err error) bool {
 	return errors.As(classify(err), &f) && f.Reason == "DISK_FULL"
 }
 
+// ReasonSilent is the reason of the error of a store whose server does not answer.
+const ReasonSilent = "DATABASE_SILENT"
+
 // Halted returns why the store writes nothing at present: damage (DATABASE_DAMAGED), a failed sync
 // (SYNC_FAILED), or the error of the last transaction if it could not be committed, such as a full
 // disk (DISK_FULL). With a server it also is DATABASE_SILENT, while a batch waits for it. It is nil otherwise. The next
@@ -96,13 +99,22 @@ func (s *Store) Halted() error {
 	}
 	if began := s.writer.began.Load(); began != 0 {
 		if waited := s.clock.Since(fromNanos(began)); waited > answerTime {
-			return fault.New(fault.Unavailable, "DATABASE_SILENT", "the database has not answered for %v", waited.Round(time.Second))
+			return fault.New(fault.Unavailable, ReasonSilent, "the database has not answered for %v", waited.Round(time.Second))
 		}
 	}
 	if lost := s.writer.lost.Load(); lost != nil {
 		return *lost
 	}
 	return nil
+}
+
+// Try commits a transaction that changes nothing but the counter, to find out whether the store takes changes. After a
+// failure it ends what Halted returns. Errors: those of Write.
+func (s *Store) Try(ctx context.Context) error {
+	return s.Drain(ctx, func(tx *Tx) error {
+		tx.NextRevision()
+		return nil
+	})
 }
 
 // halted returns why the writer writes nothing more, or nil.

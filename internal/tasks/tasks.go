@@ -237,8 +237,7 @@ func (s *Service) Start(ctx context.Context) error {
 		return fmt.Errorf("count unfinished tasks: %w", err)
 	}
 	s.calendar.Start()
-	s.Backlog.Start()
-	return nil
+	return s.Backlog.Start(ctx)
 }
 
 // Drain ends the waits: claims end as fault.Unavailable (SHUTTING_DOWN). It may be called more than

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -141,45 +142,29 @@ func (b *Backlog) finish(ctx context.Context, query string, args ...any) error {
 	}
 }
 
-// Start resumes the chores that were unfinished when the broker stopped, and waits for others.
-func (b *Backlog) Start() {
-	b.runner.Go(func() {
-		b.resume()
-		b.queue.Run(b.ctx)
+// Start resumes the chores that were unfinished when the broker stopped, and waits for others. Errors: those of the store.
+func (b *Backlog) Start(ctx context.Context) error {
+	var all []int64
+	err := b.store.Read(ctx, func(snap *store.Snapshot) (err error) {
+		all, err = store.Collect(snap.Query(selectChores, b.feature), func(r *store.Rows) (id int64, err error) {
+			return id, r.Scan(&id)
+		})
+		return err
 	})
+	if err != nil {
+		return fmt.Errorf("read the chores of %s: %w", b.feature, err)
+	}
+	for _, id := range all {
+		b.queue.Set(id, b.clock.Now())
+	}
+	b.runner.Go(func() { b.queue.Run(b.ctx) })
+	return nil
 }
 
 // Stop ends the backlog after the page at hand. It may be called more than once, and without Start.
 func (b *Backlog) Stop() {
 	b.stop()
 	b.runner.Wait()
-}
-
-// resume queues the chores that are in the table.
-func (b *Backlog) resume() {
-	for b.ctx.Err() == nil {
-		var all []int64
-		err := b.store.Read(b.ctx, func(snap *store.Snapshot) (err error) {
-			all, err = store.Collect(snap.Query(selectChores, b.feature), func(r *store.Rows) (id int64, err error) {
-				return id, r.Scan(&id)
-			})
-			return err
-		})
-		if err == nil {
-			for _, id := range all {
-				b.queue.Set(id, b.clock.Now())
-			}
-			return
-		}
-		if b.ctx.Err() != nil {
-			return
-		}
-		b.log.Warn("the backlog could not be read; the broker tries again", zap.Error(err))
-		select {
-		case <-b.clock.After(retryAfter):
-		case <-b.ctx.Done():
-		}
-	}
 }
 
 // due does one page of each chore, unless the backlog stops: Start resumes the others.

@@ -104,7 +104,9 @@ func TestBacklog_ResumesAfterARestartWhereItStopped(t *testing.T) {
 		t.Fatal("the transaction of the change has no first page, or the whole chore")
 	}
 	second := work.NewBacklog(s, "things", clock, zap.NewNop(), p.page)
-	second.Start()
+	if err := second.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	defer second.Stop()
 	p.await(t, "a", 10)
 	if n := count(t, s, `SELECT count(*) FROM things WHERE state = 1 AND id <= 10`); n != 10 {
@@ -165,7 +167,9 @@ func TestBacklog_AChoreThatFailsStopsNoOther(t *testing.T) {
 	fill(t, s, 10)
 	p := &pages{done: make(chan work.Chore, 100), fail: "broken"}
 	b := work.NewBacklog(s, "things", clock, zap.NewNop(), p.page)
-	b.Start()
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	defer b.Stop()
 	write(t, s, func(tx *store.Tx) error {
 		b.Add(tx, work.Chore{Kind: "k", Name: "broken", Bound: 9})

@@ -39,13 +39,12 @@ func NewTable[T Message](d *Desk, k Kind[T]) *Table[T] {
 	return t
 }
 
-// Start begins to make the changes that are due, and resumes the chores. It returns no error.
-func (t *Table[T]) Start(context.Context) error {
+// Start begins to make the changes that are due, and resumes the chores. Errors: those of the store.
+func (t *Table[T]) Start(ctx context.Context) error {
 	if t.calendar != nil {
 		t.calendar.Start()
 	}
-	t.Backlog.Start()
-	return nil
+	return t.Backlog.Start(ctx)
 }
 
 // Stop ends what Start has begun. It may be called more than once, and without Start.

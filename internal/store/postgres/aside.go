@@ -12,12 +12,6 @@ import (
 // finds it: "brke" in ASCII.
 const asideLock = writerLock + 1
 
-// asideSettings are those of connections that write beside the writer besides. The writer's next commit has the rows on
-// the disk, since the log is written in order.
-const asideSettings = `
-SET synchronous_commit = off;
-`
-
 // underEpoch fails with a division by zero if another broker has begun to write. It finds the row by a count that it had
 // or has: see fence.
 const underEpoch = `
@@ -54,10 +48,7 @@ func (c *conn) again(items []item) ([]*pgconn.Result, error) {
 // endAsides ends the transactions that brokers before this one still run beside their writers.
 func (c *conn) endAsides() error {
 	var left int64
-	err := c.scan(fmt.Sprintf(`
-		SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, %d)) FROM pg_locks
-		WHERE locktype = 'advisory' AND classid = 0 AND objid = %d
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+	err := c.scan(fmt.Sprintf(`SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, %d)) FROM pg_locks WHERE `+holds,
 		connectTime.Milliseconds(), asideLock), &left)
 	if err == nil && left > 0 {
 		err = errInUse()

@@ -66,9 +66,16 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := postgrestest.NewProxy(t, postgrestest.Database(t))
+			address := postgrestest.Database(t)
+			p := postgrestest.NewProxy(t, address)
 			s := open(t, p.URL)
 			testkit.NoError(t, add(s, "before"))
+			commits := func() int {
+				n, err := strconv.Atoi(admin(t, address, `SELECT commits FROM meta`)[0])
+				testkit.NoError(t, err)
+				return n
+			}
+			made := commits()
 			p.CutAtCommit(c.arrives)
 			err := s.Write(t.Context(), func(tx *store.Tx) error {
 				tx.Exec(insertItem, "unsure")
@@ -82,6 +89,10 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 				testkit.NoError(t, err)
 			} else {
 				wantReason(t, err, fault.Unavailable, "DATABASE_LOST")
+			}
+			// The answer to a second commit says that a synchronous standby has the first.
+			if c.arrives && commits() != made+2 {
+				t.Errorf("%d commits were made, want 2", commits()-made)
 			}
 			testkit.NoError(t, add(s, "after"))
 			wantNames(t, s, c.want...)

@@ -29,7 +29,8 @@ type conn struct {
 
 	own map[string]*stmt // statements of the engine's own, by query
 
-	epoch int64 // under which the writer commits; 0 before Lead
+	epoch   int64  // under which the writer commits; 0 before Lead
+	process string // of the server, for the writer: the one that had its lock
 }
 
 // An item is what is sent at one time with others: a word, or a statement with its arguments.
@@ -64,14 +65,14 @@ func (c *conn) connect(ctx context.Context) error {
 	if c.pg != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
-	defer cancel()
-	pg, err := pgconn.ConnectConfig(ctx, c.db.config)
+	pg, err := pgconn.ConnectConfig(ctx, c.db.config) // connectTime for each host
 	if err != nil {
 		return classify(err, true)
 	}
 	c.pg, c.pending, c.closed, c.begun = pg, nil, nil, false
 	c.made++
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
 	if err := c.prepareSession(ctx); err != nil {
 		c.drop()
 		return classify(err, ctx.Err() != nil)
@@ -80,33 +81,62 @@ func (c *conn) connect(ctx context.Context) error {
 }
 
 func (c *conn) prepareSession(ctx context.Context) error {
+	if c.use == store.UseWrite && c.epoch == 0 { // before anything that stays with a connection of a pooler
+		if err := c.checkPooler(ctx); err != nil {
+			return err
+		}
+	}
 	own := [...]string{store.UseWrite: writerSettings, store.UseRead: readerSettings, store.UseInspect: inspectorSettings,
-		store.UseAside: asideSettings}[c.use]
+		store.UseAside: ``}[c.use]
 	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || c.use != store.UseWrite {
 		return err
 	}
 	if err := c.check(); err != nil {
 		return err
 	}
-	lock := fmt.Sprintf(`SET lock_timeout = '%ds'; SELECT pg_advisory_lock(%d); SET lock_timeout = 0`,
-		int(connectTime.Seconds())-1, writerLock)
-	_, err := c.pg.Exec(ctx, lock).ReadAll()
+	err := c.lock(ctx)
 	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == "55P03" {
+	inUse := errors.As(err, &refused) && refused.Code == "55P03"
+	switch {
+	case inUse && c.epoch == 0:
 		return errInUse()
-	}
-	if err != nil || c.epoch == 0 {
+	case err != nil && !inUse || c.epoch == 0:
 		return err
 	}
 	var epoch int64
 	if err := c.scan(`SELECT epoch FROM meta`, &epoch); err != nil {
 		return err
 	}
-	if epoch != c.epoch {
+	switch {
+	case epoch != c.epoch:
 		return errDeposed()
+	case inUse:
+		return errLost() // another broker may be about to begin
 	}
 	return nil
 }
+
+// lock takes the lock of the writer. First it ends the process of the server that had it for this connection before: if
+// the network has lost that connection, the server may not know yet.
+func (c *conn) lock(ctx context.Context) error {
+	if c.process != "" {
+		text := fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %s AND `+holds, c.process, writerLock)
+		if _, err := c.pg.Exec(ctx, text).ReadAll(); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf(`SET lock_timeout = '%ds'; SELECT pg_advisory_lock(%d); SET lock_timeout = 0; SELECT pg_backend_pid()`,
+		int(connectTime.Seconds())-1, writerLock)
+	results, err := c.pg.Exec(ctx, text).ReadAll()
+	if err == nil {
+		c.process = string(results[len(results)-1].Rows[0][0])
+	}
+	return err
+}
+
+// holds is the condition for rows of pg_locks of an advisory lock of this database.
+const holds = `locktype = 'advisory' AND classid = 0 AND objid = %d
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
 // drop gives the connection up, and with it the transaction.
 func (c *conn) drop() {
@@ -304,8 +334,11 @@ func (c *conn) commitOnce() error {
 }
 
 // outcome returns nil if the transaction whose commit was not answered was committed, and the error if not. The
-// connection that gets the lock knows, since the server has ended the one before.
+// connection that gets the lock knows, since the server has ended the one before. A server that was told to stop, or to
+// end that connection, may not have waited for a synchronous standby: so outcome makes another commit, whose answer says
+// that the standby has both.
 func (c *conn) outcome(lost error) error {
+	before := c.db.commits.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), outcomeTime)
 	defer cancel()
 	for {
@@ -313,12 +346,16 @@ func (c *conn) outcome(lost error) error {
 		if err == nil {
 			var commits int64
 			err = c.scan(`SELECT commits FROM meta`, &commits)
-			if err == nil && commits == c.db.commits.Load()+1 {
-				c.db.commits.Add(1)
-				return nil
+			if err == nil && commits <= before {
+				return lost
 			}
 			if err == nil {
-				return lost
+				c.db.commits.Store(commits)
+				_, err = c.exchange(c.item(fence, commits, c.epoch))
+			}
+			if err == nil {
+				c.db.commits.Add(1)
+				return nil
 			}
 		}
 		if errors.Is(err, store.ErrUnknown) {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -26,16 +25,27 @@ const (
 
 	oldestVersion = 150000 // in the form of server_version_num
 
-	connectTime = 5 * time.Second        // for one attempt, waiting for the lock included
+	connectTime = 5 * time.Second        // for one host, and then for the settings and the lock
 	outcomeTime = 30 * time.Second       // to learn whether a transaction was committed
 	retryPause  = 100 * time.Millisecond // between two attempts
 )
 
-// settings are those of every connection. Statements are written for SQLite, which joins tables by nested loops along
+// settings are those of every connection, whatever the role or the database has been given. The server notices within
+// 30 s that a connection was cut, and so gives the lock of the writer to another one: see dialer. Statements are written for SQLite, which joins tables by nested loops along
 // their indexes and knows nothing else. So does PostgreSQL here, whatever it believes about the sizes of tables, which
 // change faster than it learns of them.
 const settings = `
 SET application_name = 'brokerd';
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_session_timeout = 0;
+SET idle_in_transaction_session_timeout = '60s';
+SET default_transaction_isolation = 'read committed';
+SET synchronous_commit = on;
+SET tcp_keepalives_idle = 15;
+SET tcp_keepalives_interval = 5;
+SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = '30s';
 SET client_encoding = 'UTF8';
 SET standard_conforming_strings = on;
 SET jit = off;
@@ -48,9 +58,7 @@ SET plan_cache_mode = force_generic_plan;
 
 // writerSettings are those of the writer's connection besides.
 const writerSettings = `
-SET synchronous_commit = on;
 SET enable_bitmapscan = off;
-SET idle_in_transaction_session_timeout = '60s';
 `
 
 // inspectorSettings are those of connections that read whole tables besides.
@@ -67,12 +75,12 @@ SET plan_cache_mode = auto;
 const readerSettings = `
 SET default_transaction_read_only = on;
 SET statement_timeout = '15s';
-SET idle_in_transaction_session_timeout = '60s';
 `
 
 // A Database is a PostgreSQL database in which one broker at a time keeps its tables. It implements store.Database.
 type Database struct {
 	config  *pgconn.Config
+	options url.Values // of the URL, without passwords
 	clock   clockwork.Clock
 	trips   atomic.Uint64 // of the writer
 	types   sync.Map      // of parameters, by the text of the statement: see typesOf
@@ -95,18 +103,30 @@ func New(address, password string, clock clockwork.Clock) (*Database, error) {
 	if password != "" {
 		config.Password = password
 	}
-	config.ConnectTimeout = connectTime
-	return &Database{config: config, clock: clock}, nil
+	if config.ConnectTimeout <= 0 || config.ConnectTimeout > connectTime {
+		config.ConnectTimeout = connectTime
+	}
+	config.DialFunc = dialer().DialContext
+	d := &Database{config: config, options: url.Values{}, clock: clock}
+	if u, err := url.Parse(address); err == nil { // not with several ports
+		d.options = u.Query()
+	}
+	d.options.Del("password")
+	d.options.Del("sslpassword")
+	if filepath.IsAbs(config.Host) {
+		d.options.Set("host", config.Host) // the folder of a Unix socket
+	}
+	return d, nil
 }
 
-// Name returns the URL of the database without a password and without options.
+// Name returns the URL of the database without a password.
 func (d *Database) Name() string {
 	u := url.URL{Scheme: "postgres", User: url.User(d.config.User), Path: "/" + d.config.Database}
-	if filepath.IsAbs(d.config.Host) {
-		u.RawQuery = "host=" + d.config.Host // the folder of a Unix socket
-	} else {
+	if !filepath.IsAbs(d.config.Host) {
 		u.Host = net.JoinHostPort(d.config.Host, strconv.Itoa(int(d.config.Port)))
 	}
+	// A slash needs no escape there, and people read it.
+	u.RawQuery = strings.ReplaceAll(d.options.Encode(), "%2F", "/")
 	return u.String()
 }
 
@@ -119,12 +139,15 @@ func (d *Database) Connect(ctx context.Context, use store.Use) (store.Conn, erro
 	if err := c.connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", d.Name(), withCause(err))
 	}
-	if use == store.UseWrite {
-		if err := c.checkPooler(ctx); err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
-	}
 	return c, nil
+}
+
+// dialer notices within 30 s that a connection was cut, also while it waits for an answer.
+func dialer() *net.Dialer {
+	return &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+		Control:         limitSilence,
+	}
 }
 
 // functions are those of SQLite's that PostgreSQL lacks and statements use.
@@ -236,7 +259,7 @@ func (c *conn) check() error {
 		name := c.db.config.Database
 		return fault.New(fault.Precondition, "WRONG_COLLATION",
 			"the database %s does not have texts of UTF-8 in the order of their bytes, which brokerd needs: make one with "+
-				`CREATE DATABASE %s ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0`, name, quote(name))
+				`CREATE DATABASE %s ENCODING 'UTF8' LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0`, name, quote(name))
 	}
 	return nil
 }
@@ -245,8 +268,6 @@ func (c *conn) check() error {
 // pool_mode = transaction. The lock and the settings of the writer would be those of others. Such a pooler gives another
 // client the connection that the writer has just used, or the writer another one while that client keeps it.
 func (c *conn) checkPooler(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
-	defer cancel()
 	other, err := pgconn.ConnectConfig(ctx, c.db.config)
 	if err != nil {
 		return classify(err, true)

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -10,9 +11,12 @@ import (
 	"brokerd/internal/fault"
 )
 
-// ReasonLost is the reason of the error if the server cannot be reached, and of a transaction whose connection was
-// lost.
-const ReasonLost = "DATABASE_LOST"
+// Reasons of errors that pass by themselves.
+const (
+	ReasonLost     = "DATABASE_LOST" // the server cannot be reached, or a connection to it was lost
+	ReasonReadOnly = "READ_ONLY"     // it takes no changes
+	ReasonBusy     = "DATABASE_BUSY" // it has no connection left
+)
 
 // classify turns errors into faults where the caller can do something about them. lost says whether the connection
 // is gone.
@@ -30,20 +34,27 @@ func classify(err error, lost bool) error {
 		code = refused.Code
 	}
 	var network net.Error
+	var certificate *tls.CertificateVerificationError
 	var connecting *pgconn.ConnectError
 	switch {
 	case code == "53100":
 		f = fault.New(fault.Unavailable, "DISK_FULL", "the disk of the database is full: nothing can be written until there is room")
 	case code == "53300":
-		f = fault.New(fault.Unavailable, "DATABASE_BUSY", "the database has no connection left for the broker")
+		f = fault.New(fault.Unavailable, ReasonBusy, "the database has no connection left for the broker")
 	case code == "25006":
-		f = fault.New(fault.Unavailable, "READ_ONLY", "the database takes no changes: it is a standby, or set to read only")
+		f = fault.New(fault.Unavailable, ReasonReadOnly, "the database takes no changes: it is a standby, or set to read only")
 	case code == "57014", code == "55P03":
 		f = fault.New(fault.Unavailable, "TOO_SLOW", "the database took too long: read a smaller page, or repeat it later")
 	case code == "XX001", code == "XX002":
 		f = fault.New(fault.Unavailable, "DATABASE_DAMAGED", "the database is damaged: look into the log of PostgreSQL")
 	case code == "28P01", code == "28000":
 		f = fault.New(fault.Unavailable, "DATABASE_DENIED", "the database does not accept the broker's user or password")
+	case code == "42501":
+		f = fault.New(fault.Unavailable, "DATABASE_DENIED", "the broker's user lacks a right in the database")
+	case code == "3D000":
+		f = fault.New(fault.Unavailable, "NO_DATABASE", "the server has no database of this name")
+	case errors.As(err, &certificate):
+		f = fault.New(fault.Unavailable, "DATABASE_DENIED", "the broker does not accept the certificate of the database")
 	case strings.HasPrefix(code, "53"), strings.HasPrefix(code, "58"):
 		f = fault.New(fault.Unavailable, "IO_ERROR", "the database fails")
 	case lost, strings.HasPrefix(code, "08"), strings.HasPrefix(code, "57P"), code == "25P03",
