@@ -132,9 +132,9 @@ bench: build ## the workloads of `brokerctl bench`, on a broker of their own (BE
 fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-crash: ## kill the daemon CRASH_KILLS (200) times on SQLite and on PostgreSQL, and the server a quarter as often; cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs; upgrade 1,000,000 messages
-	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 DAMAGE_PLACES=100 UPGRADE_MESSAGES=1000000 \
-		go test -count=1 -run '^Test(Crash|PowerCut|Faults|Clock|Damage|Upgrade)_' -timeout 2h -v ./internal/crashtest/
+crash: ## kill the daemon CRASH_KILLS (200) times on SQLite and on PostgreSQL, and the server a quarter as often; cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs; faults of the server, an idle transaction of 60 s among them; upgrade 1,000,000 messages, and move them to PostgreSQL and back
+	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 DAMAGE_PLACES=100 UPGRADE_MESSAGES=1000000 IDLE_SECONDS=60 LOAD_AGENTS=32 \
+		go test -count=1 -run '^Test(Crash|PowerCut|Faults|DatabaseFaults|Clock|Damage|Upgrade|Migration)_' -timeout 2h -v ./internal/crashtest/
 
 mutants: ## check that the tests catch each seeded defect of internal/crashtest/seeded (MUTANTS='skip-a-sync …')
 	@scripts/mutants.sh $(MUTANTS)

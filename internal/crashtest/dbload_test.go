@@ -3,6 +3,7 @@ package crashtest_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +17,7 @@ import (
 	"brokerd/internal/testkit"
 )
 
-// loadPairs is how many agents send to a role, and as many claim what is sent.
-const loadPairs = 4
-
-// A load is eight agents that send, claim and acknowledge messages while the database fails. They repeat each call under its
+// A load is agents that send, claim and acknowledge messages while the database fails. They repeat each call under its
 // request id until it succeeds. Its methods may be called concurrently, after start.
 type load struct {
 	t       *testing.T
@@ -31,24 +29,28 @@ type load struct {
 	sent   map[string]int64
 	acked  map[int64]bool
 	failed map[string]int // calls, by reason
-	calls  [2 * loadPairs]int
+	calls  []int         // that have succeeded, by agent: half of them send to a role, half claim what was sent
 	moved  chan struct{} // closed after the next call
+	last   time.Time     // when a call succeeded
+	gap    time.Duration // the longest time without such a call
 }
 
 func newLoad(t *testing.T, d *daemon) *load {
-	return &load{t: t, daemon: d, sent: map[string]int64{}, acked: map[int64]bool{}, failed: map[string]int{}, moved: make(chan struct{})}
+	return &load{t: t, daemon: d, sent: map[string]int64{}, acked: map[int64]bool{}, failed: map[string]int{},
+		calls: make([]int, fromEnvironment(t, "LOAD_AGENTS", 8)/2*2), moved: make(chan struct{})}
 }
 
 func (l *load) start(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(ctx)
 	l.t.Cleanup(l.end)
-	for i := range loadPairs {
+	half := len(l.calls) / 2
+	for i := range half {
 		for name, role := range map[string]string{fmt.Sprint("sends-", i): "lead", fmt.Sprint("works-", i): "worker"} {
 			_, err := l.daemon.agents.RegisterAgent(as(ctx, name), &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(time.Hour)})
 			testkit.NoError(l.t, err)
 		}
 		l.running.Go(func() { l.send(as(ctx, fmt.Sprint("sends-", i)), i) })
-		l.running.Go(func() { l.work(as(ctx, fmt.Sprint("works-", i)), loadPairs+i) })
+		l.running.Go(func() { l.work(as(ctx, fmt.Sprint("works-", i)), half+i) })
 	}
 }
 
@@ -116,6 +118,11 @@ func (l *load) repeat(ctx context.Context, who int, call func() error) {
 		l.mu.Lock()
 		if err == nil {
 			l.calls[who]++
+			now := time.Now()
+			if !l.last.IsZero() {
+				l.gap = max(l.gap, now.Sub(l.last))
+			}
+			l.last = now
 		} else if ctx.Err() == nil {
 			l.failed[reason(err)]++
 			if !cut(err) {
@@ -139,11 +146,11 @@ func (l *load) repeat(ctx context.Context, who int, call func() error) {
 func (l *load) awaitProgress(ctx context.Context) {
 	l.t.Helper()
 	l.mu.Lock()
-	before := l.calls
+	before := slices.Clone(l.calls)
 	l.mu.Unlock()
 	for waiting := true; waiting; {
 		l.mu.Lock()
-		calls, moved := l.calls, l.moved
+		calls, moved := slices.Clone(l.calls), l.moved
 		l.mu.Unlock()
 		waiting = false
 		for i, n := range before {
@@ -188,7 +195,8 @@ func (l *load) verify(ctx context.Context) {
 	if len(found.GetProblems()) > 0 {
 		l.t.Errorf("the database is not sound: %q", found.GetProblems())
 	}
-	l.t.Logf("%d messages sent, %d acknowledged, failed: %v", len(l.sent), len(l.acked), l.failed)
+	l.t.Logf("%d messages sent, %d acknowledged, at most %v without a call that succeeded, failed: %v",
+		len(l.sent), len(l.acked), l.gap.Round(time.Millisecond), l.failed)
 }
 
 // noQuotas takes the quotas of the session away.
