@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"brokerd/cmd/brokerctl/bench"
 	"brokerd/cmd/brokerctl/internal/problem"
@@ -53,13 +56,16 @@ func TestBench_ComparesTheStores(tt *testing.T) {
 	url := postgrestest.Database(tt)
 	brokerd := processtest.Build(t)
 	isolate(t)
-	cmd := t.command(os.Args[0], "bench", "--folder", t.TempDir(), "--store", url, "--workloads", "pipelined", "--seconds", "0.1",
-		"--size", "64", "-o", "json")
-	cmd.Env = append(program(t), "PATH="+filepath.Dir(brokerd)+":"+t.Getenv("PATH"))
-	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "BROKERD_DATA=") })
 	var said strings.Builder
-	cmd.Stderr = &said
-	out, err := cmd.Output()
+	run := func() ([]byte, error) {
+		cmd := t.command(os.Args[0], "bench", "--folder", t.TempDir(), "--store", url, "--workloads", "pipelined",
+			"--seconds", "0.1", "--size", "64", "-o", "json")
+		cmd.Env = append(program(t), "PATH="+filepath.Dir(brokerd)+":"+t.Getenv("PATH"))
+		cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "BROKERD_DATA=") })
+		cmd.Stderr = &said
+		return cmd.Output()
+	}
+	out, err := run()
 	if err != nil {
 		t.Fatalf("%v: %s", err, said.String())
 	}
@@ -79,6 +85,15 @@ func TestBench_ComparesTheStores(tt *testing.T) {
 	}
 	if !strings.Contains(said.String(), "on the primary's disk") && !strings.Contains(said.String(), "fsync") {
 		t.Errorf("no warning of the broker on PostgreSQL: %s", said.String())
+	}
+
+	// A database in which others work is left alone.
+	db, err := pgx.Connect(t.Context(), url)
+	apptest.NoError(t, err)
+	_, err = db.Exec(t.Context(), `UPDATE sessions SET description = 'ours'`)
+	apptest.NoError(t, errors.Join(err, db.Close(t.Context())))
+	if _, err := run(); err == nil || !strings.Contains(said.String(), "name a database of its own") {
+		t.Errorf("a database with a session of others: %v: %s", err, said.String())
 	}
 }
 

@@ -145,55 +145,75 @@ func TestQueries_IndexesOnPostgreSQLEndWithTheKey(t *testing.T) {
 // sequential are the statements whose plan on PostgreSQL reads a whole table or index that can grow, and which SQLite
 // runs otherwise, by package and constant, with the reason. What is in scans may do so here as well.
 var sequential = map[string]string{
-	"auth.selectSurplus":                "its LIMIT ends it",
-	"broker.selectNextTimes":            "the first entry of each index alone",
-	"conversations.selectNextReminders": "the first entry of each index alone",
-	"offers.selectNextDue":              "the first entry of the index alone",
-	"offers.selectOffersDue":            "open offers alone, which are as many as agents decide on",
-	"state.nextExpiry":                  "its LIMIT ends it",
-	"tasks.selectDue":                   "its LIMIT ends it",
+	"auth.selectSurplus":     "its LIMIT ends it",
+	"broker.selectNextTimes": "the first entry of each index alone",
+	"offers.selectNextDue":   "the first entry of the index alone",
+	"offers.selectOffersDue": "open offers alone, which are as many as agents decide on",
+	"state.nextExpiry":       "its LIMIT ends it",
+	"tasks.selectDue":        "its LIMIT ends it",
 }
 
-// TestQueries_PostgreSQLReadsNoGrowingTableUnnamed has PostgreSQL explain every statement, as the broker's connections
-// plan it.
+// TestQueries_PostgreSQLReadsNoGrowingTableUnnamed has PostgreSQL explain every statement, and those into which the writer
+// gathers it, as the connections of readers and of the writer plan them.
 func TestQueries_PostgreSQLReadsNoGrowingTableUnnamed(t *testing.T) {
 	t.Parallel()
 	db := postgresTables(t)
 	_, err := db.Exec(t.Context(), `
 		SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-		SET plan_cache_mode = force_generic_plan`)
+		SET max_parallel_workers_per_gather = 0; SET plan_cache_mode = force_generic_plan`)
 	apptest.NoError(t, err)
 	dirs, err := filepath.Glob("../*")
 	apptest.NoError(t, err)
 	used, exported := map[string]bool{}, exportedParts(t)
+	explain := func(name string, parameters int) {
+		t.Helper()
+		text := `EXPLAIN EXECUTE statement`
+		if parameters > 0 {
+			text += `(NULL` + strings.Repeat(`, NULL`, parameters-1) + `)`
+		}
+		for _, bitmaps := range []string{"on", "off"} { // of readers, and of the writer
+			results, err := db.PgConn().Exec(t.Context(), `SET enable_bitmapscan = `+bitmaps+`; `+text).ReadAll()
+			apptest.NoError(t, err)
+			var plan strings.Builder
+			for _, row := range results[1].Rows {
+				plan.Write(append(row[0], '\n'))
+			}
+			if whole := readsAll(plan.String()); whole != "" && scans[name] == "" {
+				used[name] = true
+				if sequential[name] == "" {
+					t.Errorf("%s, with bitmaps %s: %s\n%s", name, bitmaps, whole, plan.String())
+				}
+			}
+		}
+		_, err := db.Exec(t.Context(), `DEALLOCATE statement`)
+		apptest.NoError(t, err)
+	}
+	gathered := 0
 	for _, dir := range dirs {
 		for _, q := range readSource(t, dir, exported).statements {
 			types, err := prepare(t.Context(), db.PgConn(), "statement", q.text)
 			if err != nil {
 				continue // the test above reports it
 			}
-			text := `EXPLAIN EXECUTE statement`
-			if len(types) > 0 {
-				text += `(NULL` + strings.Repeat(`, NULL`, len(types)-1) + `)`
+			explain(q.name, len(types))
+			text, _ := postgres.Translate(q.text)
+			_, text, arrays := postgres.Gather(text, types)
+			if text == "" {
+				continue
 			}
-			results, err := db.PgConn().Exec(t.Context(), text+`; DEALLOCATE statement`).ReadAll()
+			gathered++
+			_, err = db.PgConn().Prepare(t.Context(), "statement", text, arrays)
 			apptest.NoError(t, err)
-			var plan strings.Builder
-			for _, row := range results[0].Rows {
-				plan.Write(append(row[0], '\n'))
-			}
-			if whole := readsAll(plan.String()); whole != "" && scans[q.name] == "" {
-				used[q.name] = true
-				if sequential[q.name] == "" {
-					t.Errorf("%s: %s\n%s", q.name, whole, plan.String())
-				}
-			}
+			explain(q.name, len(arrays))
 		}
 	}
 	for name := range sequential {
 		if !used[name] {
 			t.Errorf("%s is named but reads no whole table", name)
 		}
+	}
+	if gathered < 50 {
+		t.Errorf("only %d statements are gathered", gathered)
 	}
 }
 

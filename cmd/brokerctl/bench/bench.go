@@ -224,7 +224,7 @@ func (b *bench) openSession(ctx context.Context) error {
 	}
 	_, err = c.As("").Sessions().CreateSession(ctx, &pb.CreateSessionRequest{
 		Name:        b.session,
-		Description: "brokerctl bench",
+		Description: description,
 		Settings:    settings,
 	})
 	if err != nil {
@@ -232,6 +232,9 @@ func (b *bench) openSession(ctx context.Context) error {
 	}
 	return nil
 }
+
+// description is that of the sessions of benchmarks.
+const description = "brokerctl bench"
 
 // join opens a connection of its own for an agent and registers it.
 func (b *bench) join(ctx context.Context, name, role string) (*client.Client, error) {

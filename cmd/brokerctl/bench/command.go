@@ -20,6 +20,7 @@ import (
 	"brokerd/cmd/brokerctl/internal/problem"
 	"brokerd/cmd/brokerctl/table"
 	"brokerd/cmd/internal/childdaemon"
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
@@ -158,6 +159,9 @@ func runBench(g *command.Given) error {
 			return err
 		}
 		defer stop()
+		if err := checkUnused(cmd.Context(), connect); err != nil {
+			return err
+		}
 		brokers = append(brokers, Broker{"postgres", connect})
 	}
 	results, err := Run(cmd.Context(), brokers, o)
@@ -166,6 +170,35 @@ func runBench(g *command.Given) error {
 		err = shown
 	}
 	return err
+}
+
+// unused is the highest revision of a database that has only been started on.
+const unused = 100
+
+// checkUnused refuses a database with data of a broker: only benchmarks may have used it.
+func checkUnused(ctx context.Context, connect Connect) error {
+	cl, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	page, err := cl.As("").Sessions().ListSessions(ctx, &pb.ListSessionsRequest{PageSize: 1000})
+	if err != nil {
+		return err
+	}
+	own, others := 0, 0
+	for _, s := range page.GetSessions() {
+		switch {
+		case s.GetDescription() == description:
+			own++
+		case s.GetName() != "default":
+			others++
+		}
+	}
+	if others > 0 || own == 0 && page.GetRevision() > unused {
+		return problem.Usagef("--store: the database has data of a broker, and bench would write beside it: name a database of its own")
+	}
+	return nil
 }
 
 // connecting returns how a caller makes connections.

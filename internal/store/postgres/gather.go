@@ -50,43 +50,49 @@ func (s *stmt) gathered() *gathering {
 		return s.gather
 	}
 	g := &gathering{columns: s.description.ParamOIDs}
-	types := make([]uint32, len(g.columns))
-	names := make([]string, len(g.columns))
-	for i, oid := range g.columns {
+	table, text, types := Gather(s.text, g.columns)
+	if text == "" {
+		return nil
+	}
+	if s.gather != nil {
+		s.gather.stmt.discard()
+	}
+	g.table, g.stmt = table, &stmt{conn: s.conn, text: text, inputs: len(types)}
+	s.conn.db.types.Store(text, types)
+	s.gather = g
+	return g
+}
+
+// Gather returns the statement into which those of one text are gathered, with the types of its arrays, and the table that
+// an INSERT fills. The text of a statement that is not gathered is empty.
+func Gather(text string, elements []uint32) (table, gathered string, types []uint32) {
+	types = make([]uint32, len(elements))
+	names := make([]string, len(elements))
+	for i, oid := range elements {
 		if types[i] = arrays[oid]; types[i] == 0 {
-			return nil
+			return "", "", nil
 		}
 		names[i] = "p" + strconv.Itoa(i+1)
 	}
-	text := ""
 	source := `unnest(` + parameters(len(types)) + `)`
-	switch i, u := insertion.FindStringSubmatch(s.text), change.FindStringSubmatch(s.text); {
+	switch i, u := insertion.FindStringSubmatch(text), change.FindStringSubmatch(text); {
 	case len(types) == 0:
-		return nil
 	case i != nil && !compound.MatchString(i[3]):
-		g.table = i[1]
-		text = fmt.Sprintf(`INSERT INTO %s %s SELECT %s FROM %s AS u (%s)`,
+		table = i[1]
+		gathered = fmt.Sprintf(`INSERT INTO %s %s SELECT %s FROM %s AS u (%s)`,
 			i[1], i[2], columns(i[3]), source, strings.Join(names, ", "))
 	case u != nil && !compound.MatchString(u[2]+u[3]):
 		// The order of the joins is fixed: each row is found by its own look into an index. Else the planner may read a
 		// whole index of few rows, as it believes, such as that of open claims, for each of the arguments.
-		text = fmt.Sprintf(`
+		gathered = fmt.Sprintf(`
 			UPDATE %[1]s SET %[2]s
 			FROM %[3]s WITH ORDINALITY AS u (%[4]s, ordinal)
 				CROSS JOIN LATERAL (SELECT ctid FROM %[1]s WHERE %[5]s OFFSET 0) AS found
 			WHERE %[1]s.ctid = found.ctid
 			RETURNING u.ordinal`,
 			u[1], columns(u[2]), source, strings.Join(names, ", "), columns(u[3]))
-	default:
-		return nil
 	}
-	if s.gather != nil {
-		s.gather.stmt.discard()
-	}
-	g.stmt = &stmt{conn: s.conn, text: text, inputs: len(types)}
-	s.conn.db.types.Store(text, types)
-	s.gather = g
-	return g
+	return table, gathered, types
 }
 
 // columns has an expression read columns in place of its parameters.
