@@ -55,11 +55,11 @@ func Database(t testing.TB, options ...string) string {
 	need(t, shared.err)
 	name := fmt.Sprintf("test_%d", shared.made.Add(1))
 	server := shared.server.URL("postgres")
-	if err := run(server, `CREATE DATABASE `+name+` STRATEGY file_copy `+strings.Join(options, " ")); err != nil {
+	if err := Run(server, `CREATE DATABASE `+name+` STRATEGY file_copy `+strings.Join(options, " ")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := run(server, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
+		if err := Run(server, `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
 			t.Error(err)
 		}
 	})
@@ -77,8 +77,8 @@ func need(t testing.TB, err error) {
 	}
 }
 
-// run runs a statement in a database.
-func run(url, text string) error {
+// Run runs a statement in a database.
+func Run(url, text string) error {
 	ctx := context.Background() // a test's own has ended at its cleanup
 	db, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -19,9 +19,8 @@ const Variable = "BROKERD_TEST_POSTGRES"
 
 // A Template is a database of which those of a suite are copies. It is made once on a server.
 type Template struct {
-	Key   string                 // of this template alone
-	Fill  func(url string) error // makes its tables in an empty database
-	Fresh string                 // a statement that a copy begins with
+	Key  string                 // of this template alone
+	Fill func(url string) error // makes its tables in an empty database
 }
 
 // A TB is what Suite needs of a test.
@@ -73,9 +72,6 @@ func Suite(t TB, dir string, from Template) string {
 	template, err := from.make(server)
 	if err == nil {
 		err = suite.run(server, `CREATE DATABASE `+name+` TEMPLATE `+template+` STRATEGY file_copy`)
-	}
-	if err == nil {
-		err = run(named(server, name), from.Fresh)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 
@@ -13,9 +14,8 @@ import (
 	"brokerd/internal/store/postgres"
 )
 
-// fresh makes another database of a copy: one on which no broker has run.
-const fresh = `
-UPDATE meta SET instance = floor(random() * 9e18)::bigint + 1, revision = 0, latest = 0, uptime = 0, stopped = 0, epoch = 0, commits = 0`
+// fresh makes a database as if no broker had run on it. All copies have the instance of their template.
+const fresh = `UPDATE meta SET revision = 0, latest = 0, uptime = 0, stopped = 0, epoch = 0, commits = 0`
 
 // Postgres returns the URL of the PostgreSQL database that a test uses in place of the SQLite file in its data
 // folder, with the tables of some migrations: see postgrestest.Suite. It is empty where tests use SQLite.
@@ -33,7 +33,7 @@ func Postgres(t postgrestest.TB, dir string, migrations []store.Migration) strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return postgrestest.Suite(t, dir, postgrestest.Template{Key: string(key), Fresh: fresh, Fill: func(url string) error {
+	return postgrestest.Suite(t, dir, postgrestest.Template{Key: string(key), Fill: func(url string) error {
 		database, err := postgres.New(url, "", clockwork.NewRealClock())
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func Postgres(t postgrestest.TB, dir string, migrations []store.Migration) strin
 		if err != nil {
 			return err
 		}
-		return s.Close()
+		return errors.Join(s.Close(), postgrestest.Run(url, fresh))
 	}})
 }
 

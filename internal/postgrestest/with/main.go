@@ -24,7 +24,7 @@ func run(args []string) (code int, err error) {
 	if len(args) == 0 {
 		return 2, errors.New("give a command to run")
 	}
-	server, err := postgrestest.Start()
+	server, err := postgrestest.Start("autovacuum=off") // of hundreds of databases that live for seconds
 	if errors.Is(err, postgrestest.ErrMissing) && os.Getenv("CI") != "true" {
 		fmt.Fprintln(os.Stdout, "make test-postgres: skipped:", err)
 		return 0, nil
