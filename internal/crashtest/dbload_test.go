@@ -29,10 +29,10 @@ type load struct {
 	sent   map[string]int64
 	acked  map[int64]bool
 	failed map[string]int // calls, by reason
-	calls  []int         // that have succeeded, by agent: half of them send to a role, half claim what was sent
-	moved  chan struct{} // closed after the next call
-	last   time.Time     // when a call succeeded
-	gap    time.Duration // the longest time without such a call
+	calls  []int          // that have succeeded, by agent: half of them send to a role, half claim what was sent
+	moved  chan struct{}  // closed after the next call
+	last   time.Time      // when a call succeeded
+	gap    time.Duration  // the longest time without such a call
 }
 
 func newLoad(t *testing.T, d *daemon) *load {
