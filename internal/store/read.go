@@ -23,6 +23,7 @@ type Snapshot struct {
 	clock    clockwork.Clock
 	taken    time.Time
 	most     time.Duration // after taken, that the snapshot may be used
+	least    int64         // the revision that was committed before
 	revision int64
 	latest   time.Time
 	over     bool
@@ -85,12 +86,16 @@ func (s *Snapshot) read(fn func(*Snapshot) error) error {
 	if err := c.queryRow(`SELECT revision, latest FROM meta WHERE id = 1 LIMIT 1`).Scan(&s.revision, &s.latest); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
+	if s.revision < s.least { // a server after a failover to a standby that lacks commits
+		return fault.New(fault.Unavailable, "COMMITS_LOST",
+			"the database has lost changes that were confirmed: it is at revision %d, and was at %d", s.revision, s.least)
+	}
 	return fn(s)
 }
 
 // snapshot returns the snapshot of the transaction that has begun on a connection.
 func (s *Store) snapshot(ctx context.Context, c *conn) *Snapshot {
-	return &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now(), most: s.readTime}
+	return &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now(), most: s.readTime, least: s.writer.revision.Load()}
 }
 
 // ReadPage is Read for a page that a stream sends. Pages use at most half of the connections, so

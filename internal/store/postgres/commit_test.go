@@ -145,3 +145,14 @@ func TestCommit_ReadsNothingThatAnOldSnapshotKeeps(t *testing.T) {
 			some, commits, reads, later, afterwards)
 	}
 }
+
+// A read shows nothing older than what was confirmed, also when the server has lost it in a failover.
+func TestRead_RefusesADatabaseThatHasLostCommits(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	s := open(t, url)
+	testkit.NoError(t, add(s, "a", "b"))
+	admin(t, url, `UPDATE meta SET revision = revision - 1`)
+	err := s.Read(t.Context(), func(*store.Snapshot) error { return nil })
+	wantReason(t, err, fault.Unavailable, "COMMITS_LOST")
+}
