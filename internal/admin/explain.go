@@ -79,16 +79,16 @@ func open(c calls.Call, agent string) bool {
 }
 
 const (
-	slowCommit = 100 * time.Millisecond // from when on the time of a commit is a warning
+	slowCommit = 250 * time.Millisecond // from when on the time of a commit is a warning
 	lately     = time.Minute            // since the last commit
 )
 
-// Commits explains that commits take long, for which everything waits.
+// Commits explains that the commits of a database server take long, for which everything waits.
 type Commits struct{ Store *store.Store }
 
 // Explain implements Explainer.
 func (c Commits) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
-	if about.Kind != finding.Everything {
+	if about.Kind != finding.Everything || !c.Store.OnServer() {
 		return nil, nil
 	}
 	stats := c.Store.Stats()
