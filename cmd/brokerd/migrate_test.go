@@ -2,11 +2,16 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
@@ -38,31 +43,46 @@ func TestMigrate_KilledAtAnyMomentItIsRepeated(t *testing.T) {
 	for i := range 20 {
 		apptest.Must(t, root.CreateSession, &pb.CreateSessionRequest{Name: fmt.Sprintf("s%d", i)})
 	}
+	upload(root, "first", "a content")
+	upload(root, "second", "another content")
 	p.end(t)
 	folder, database, back := []string{"check", "--data", p.dir}, postgrestest.Database(t), filepath.Join(t.TempDir(), "back")
 	onServer := []string{"check", "--store", database, "--data", t.TempDir()}
+	sound := fails(t, 0, folder...)
 	for _, way := range []struct {
 		from, to       string
 		source, target []string // checks of them
+		stall          func() (free func())
 	}{
-		{p.dir, database, folder, onServer},
-		{database, back, onServer, []string{"check", "--data", back}},
+		{p.dir, database, folder, onServer, func() func() { return stallFile(t, filepath.Join(p.dir, "artifacts")) }},
+		{database, back, onServer, []string{"check", "--data", back}, func() func() { return stallTable(t, database) }},
 	} {
 		args, cuts := []string{"migrate", "--from", way.from, "--to", way.to}, 0
-		for after := 2 + rand.N(3); !cut(t, after, args...); after += 5 + rand.N(10) {
+		closed := func(after int) (done bool) {
+			t.Helper()
 			out, _ := command(t, way.target...).CombinedOutput()
-			if strings.HasPrefix(string(out), "sound: ") {
-				break // it was killed when it had done everything
+			if string(out) == sound {
+				return true // it was killed when it had done everything
 			}
 			if cuts++; !strings.Contains(string(out), "a migration into ") {
 				t.Errorf("after %d lines, a check of a target that is not complete: %s", after, out)
 			}
+			return false
 		}
-		if cuts == 0 {
-			t.Errorf("to %s: the migration was never killed before its end", way.to)
+		free := way.stall()
+		for after := 1; after <= 2; after++ { // while it checks the source, and while it copies contents
+			if cut(t, after, args...) || closed(after) {
+				t.Fatal("the migration has ended although it could not copy a content")
+			}
 		}
-		if text := fails(t, 0, way.target...); !strings.HasPrefix(text, "sound: ") {
-			t.Errorf("a check of the target: %s", text)
+		free()
+		for after := 4 + rand.N(3); !cut(t, after, args...) && !closed(after); after += 5 + rand.N(10) {
+		}
+		if cuts < 3 {
+			t.Errorf("to %s: the migration was never killed while it copied rows", way.to)
+		}
+		if text := fails(t, 0, way.target...); text != sound {
+			t.Errorf("a check of the target: %s, and of the source before: %s", text, sound)
 		}
 		for _, args := range [][]string{way.source, args} {
 			if text := fails(t, 1, args...); !strings.Contains(text, " moved to ") {
@@ -70,6 +90,37 @@ func TestMigrate_KilledAtAnyMomentItIsRepeated(t *testing.T) {
 			}
 		}
 	}
+}
+
+// upload uploads a content.
+func upload(a *apptest.Actor, name, content string) {
+	a.Helper()
+	stream, err := a.UploadArtifact(a.Ctx)
+	apptest.NoError(a, err)
+	header := &pb.ArtifactHeader{Name: name, Size: int64(len(content))}
+	apptest.NoError(a, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header}}))
+	apptest.NoError(a, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Chunk{Chunk: []byte(content)}}))
+	apptest.NoError(a, apptest.Err(stream.CloseAndRecv()))
+}
+
+// stallFile makes the last content of a folder one that a reader waits for, until free is called.
+func stallFile(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	apptest.NoError(t, err)
+	last := files[len(files)-1]
+	apptest.NoError(t, os.Rename(last, last+".kept"))
+	apptest.NoError(t, unix.Mkfifo(last, 0o600))
+	return func() { apptest.NoError(t, os.Rename(last+".kept", last)) }
+}
+
+// stallTable makes a reader of contents wait in a database, until free is called.
+func stallTable(t *testing.T, url string) (free func()) {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), url)
+	apptest.NoError(t, err)
+	apptest.NoError(t, apptest.Err(db.Exec(t.Context(), `BEGIN; LOCK TABLE artifact_chunks IN ACCESS EXCLUSIVE MODE`)))
+	return func() { apptest.NoError(t, db.Close(context.Background())) }
 }
 
 func TestMigrate_AWrongCommandLineSaysWhatIsMeant(t *testing.T) {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"brokerd/internal/artifacts"
 	"brokerd/internal/fault"
@@ -51,13 +53,14 @@ func Migrate(ctx context.Context, from, to Config, progress func(line string)) (
 	if len(problems) > 0 {
 		return m, fault.New(fault.Precondition, "DAMAGED", "%s is damaged (%s): run 'brokerd check'", m.From, problems[0])
 	}
-	if target.Revision() == 0 {
-		if m.Contents, m.Bytes, err = copyContents(ctx, source, target); err != nil {
-			return m, fmt.Errorf("copy the contents of artifacts: %w", err)
-		}
-	}
 	m.Report, err = move.Run(ctx, move.Options{
 		From: source.Place, To: target.Place, Without: []string{chunksTable}, Progress: progress,
+		Contents: func() error {
+			if err := m.copyContents(ctx, source, target, progress); err != nil {
+				return fmt.Errorf("copy the contents of artifacts: %w", err)
+			}
+			return nil
+		},
 	})
 	return m, err
 }
@@ -95,32 +98,34 @@ func openPlace(ctx context.Context, c Config, o store.Options) (p place, err err
 }
 
 // copyContents copies the contents that a session has, and compares their hashes.
-func copyContents(ctx context.Context, source, target place) (n, bytes int64, err error) {
-	sizes := map[string]int64{}
+func (m *Moved) copyContents(ctx context.Context, source, target place, progress func(line string)) (err error) {
+	sizes, total := map[string]int64{}, int64(0)
 	err = source.Inspect(ctx, func(snap *store.Snapshot) error {
-		return artifacts.EachContent(snap, func(sum string, size int64) { sizes[sum] = size })
+		return artifacts.EachContent(snap, func(sum string, size int64) { sizes[sum], total = size, total+size })
 	})
 	folder := target.config.contentsFolder()
 	if err != nil || len(sizes) == 0 || folder != "" && folder == source.config.contentsFolder() {
-		return 0, 0, err
+		return err
 	}
+	progress(fmt.Sprintf("artifacts: %d contents with %d bytes to copy", len(sizes), total))
 	from, err := source.config.contents(source.Store)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	to, err := target.config.contents(target.Store)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	for sum := range sizes {
+	for _, sum := range slices.Sorted(maps.Keys(sizes)) {
 		if err := copyContent(ctx, from, to, sum); err != nil {
-			return 0, 0, fmt.Errorf("content %s: %w", sum, err)
+			return fmt.Errorf("content %s: %w", sum, err)
 		}
-		n, bytes = n+1, bytes+sizes[sum]
+		m.Contents, m.Bytes = m.Contents+1, m.Bytes+sizes[sum]
 	}
-	return n, bytes, nil
+	progress(fmt.Sprintf("artifacts: %d contents copied", m.Contents))
+	return nil
 }
 
 // copyContent copies one content.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -16,10 +17,13 @@ import (
 	"github.com/jonboulle/clockwork"
 	_ "github.com/mattn/go-sqlite3" // to read whole tables
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/fault"
 	"brokerd/internal/postgrestest"
+	"brokerd/internal/store"
+	"brokerd/internal/store/postgres"
 	"brokerd/internal/testkit"
 )
 
@@ -175,6 +179,45 @@ func TestMigrate_RefusesWhatItCannotMove(t *testing.T) {
 		refused("NOT_EMPTY", copied, to)
 		refused("NOT_EMPTY", to, from)
 	})
+}
+
+// upload uploads a content.
+func upload(t *testing.T, b *apptest.Broker, content string) {
+	t.Helper()
+	stream, err := b.Root().UploadArtifact(patient(t))
+	apptest.NoError(t, err)
+	header := &pb.ArtifactHeader{Name: "a", Size: int64(len(content))}
+	apptest.NoError(t, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header}}))
+	apptest.NoError(t, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Chunk{Chunk: []byte(content)}}))
+	apptest.NoError(t, apptest.Err(stream.CloseAndRecv()))
+}
+
+// A broker that was killed at its first start has left the tables of the target.
+func TestMigrate_ATargetThatIsThereIsClosedBeforeContentsAreCopied(t *testing.T) {
+	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a folder of SQLite")
+	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Store = "" }))
+	upload(t, b, "a content")
+	to := app.Config{Store: postgrestest.Database(t)}
+	database, err := postgres.New(to.Store, "", clockwork.NewRealClock())
+	apptest.NoError(t, err)
+	st, err := store.Open(patient(t), store.Options{
+		Database: database, Clock: clockwork.NewRealClock(), Migrations: app.Migrations(),
+	})
+	apptest.NoError(t, err)
+	apptest.NoError(t, st.Close())
+	contents := filepath.Join(b.Dir(), "artifacts")
+	b.Restart(func() {
+		apptest.NoError(t, os.Rename(contents, contents+".kept"))
+		if _, err := app.Migrate(patient(t), app.Config{Dir: b.Dir()}, to, func(string) {}); err == nil {
+			t.Error("a migration without a content has ended")
+		}
+		apptest.NoError(t, os.RemoveAll(contents))
+		apptest.NoError(t, os.Rename(contents+".kept", contents))
+	})
+	if _, err := app.Start(patient(t), app.Config{Dir: folder(t), Store: to.Store}); reason(err) != "MIGRATION_INCOMPLETE" {
+		t.Errorf("a start on the target: %v", err)
+	}
 }
 
 // emptyDatabase is a new database with the tables of a broker.

@@ -175,17 +175,12 @@ func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) 
 	return w, m, nil
 }
 
-// createOnServer makes the engine's own tables in an empty database.
+// createOnServer makes all tables of an empty database.
 func (o *Options) createOnServer(c *conn) error {
 	if o.Existing {
 		return errNoData(o.Database.Name())
 	}
-	return transact(c, func() error {
-		if err := o.Database.Create(c.db, schema); err != nil {
-			return err
-		}
-		return insertMeta(c, o.Clock.Now())
-	})
+	return o.create(c, func() error { return o.Database.Create(c.db, schema) })
 }
 
 func (s *Store) poolOnServer(ctx context.Context, use Use, size int) (*pool, error) {

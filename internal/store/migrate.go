@@ -71,30 +71,44 @@ CREATE TABLE migrations (
 ) WITHOUT ROWID;
 `
 
-// create makes the engine's own tables in an empty database and refuses one that is somebody else's.
-func create(c *conn, clock clockwork.Clock) error {
+// made reports whether a SQLite database has the engine's own tables. It refuses a database of another program.
+func made(c *conn) (bool, error) {
 	var id, tables int64
 	if err := c.queryRow(`PRAGMA application_id`).Scan(&id); err != nil {
-		return err
+		return false, err
 	}
 	if err := c.queryRow(`SELECT count(*) FROM sqlite_schema`).Scan(&tables); err != nil {
-		return err
+		return false, err
 	}
 	if id == applicationID && tables > 0 {
-		return nil
+		return true, nil
 	}
 	if id != 0 || tables > 0 {
-		return fmt.Errorf("application id %#x with %d tables and indexes", id, tables)
+		return false, fmt.Errorf("application id %#x with %d tables and indexes", id, tables)
 	}
-	now := clock.Now()
+	return false, nil
+}
+
+// makeTables makes the engine's own tables in a SQLite database.
+func makeTables(c *conn) error {
+	return c.script(schema + fmt.Sprintf(`PRAGMA application_id = %d;`, applicationID))
+}
+
+// create makes all tables of an empty database in one transaction. engine makes those of the engine. The target of a
+// migration has the mark of one that is incomplete from its first change on.
+func (o *Options) create(c *conn, engine func() error) error {
 	return transact(c, func() error {
-		if err := c.script(schema); err != nil {
-			return err
+		err := engine()
+		if err == nil {
+			err = insertMeta(c, o.Clock.Now())
 		}
-		if err := c.script(fmt.Sprintf(`PRAGMA application_id = %d`, applicationID)); err != nil {
-			return err
+		if err == nil {
+			err = apply(c, o.allMigrations(), o.Clock, o.Log)
 		}
-		return insertMeta(c, now)
+		if err == nil && o.Moving {
+			err = c.run(`UPDATE meta SET moved = ''`)
+		}
+		return err
 	})
 }
 
@@ -155,26 +169,29 @@ func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Lo
 	if len(lacks) == 0 {
 		return nil
 	}
-	return transact(c, func() error {
-		for _, m := range lacks {
-			text := m.SQL
-			if c.sqlite == nil {
-				text = cmp.Or(m.Server, m.SQL)
-			}
-			err := c.script(text)
-			if err == nil && m.Convert != nil {
-				err = m.Convert(converter{c})
-			}
-			if err == nil {
-				err = c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, checksum(m), clock.Now())
-			}
-			if err != nil {
-				return fmt.Errorf("apply migration %s: %w", m.Name, err)
-			}
-			log.Debug("migration applied", zap.String("name", m.Name))
+	return transact(c, func() error { return apply(c, lacks, clock, log) })
+}
+
+// apply applies migrations in the transaction of the caller.
+func apply(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Logger) error {
+	for _, m := range migrations {
+		text := m.SQL
+		if c.sqlite == nil {
+			text = cmp.Or(m.Server, m.SQL)
 		}
-		return nil
-	})
+		err := c.script(text)
+		if err == nil && m.Convert != nil {
+			err = m.Convert(converter{c})
+		}
+		if err == nil {
+			err = c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, checksum(m), clock.Now())
+		}
+		if err != nil {
+			return fmt.Errorf("apply migration %s: %w", m.Name, err)
+		}
+		log.Debug("migration applied", zap.String("name", m.Name))
+	}
+	return nil
 }
 
 // transact runs fn in a transaction before there is a writer.

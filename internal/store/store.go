@@ -106,7 +106,8 @@ type Options struct {
 	// Existing refuses a folder and a server without a database: fault.Precondition (NO_DATA).
 	Existing bool
 
-	// Moving opens a database into which a migration has not ended, and one whose data was moved elsewhere.
+	// Moving opens a database into which a migration has not ended, and one whose data was moved elsewhere. A database
+	// that Open makes has the mark of the former.
 	Moving bool
 
 	// Unchecked leaves out the check for damage, for a caller that runs Check itself.
@@ -359,8 +360,14 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 	if err := checkSettings(c, o.Sync); err != nil {
 		return meta{}, err
 	}
-	if err := create(c, o.Clock); err != nil {
+	ready, err := made(c)
+	if err != nil {
 		return meta{}, damaged(path, err)
+	}
+	if !ready {
+		if err := o.create(c, func() error { return makeTables(c) }); err != nil {
+			return meta{}, err
+		}
 	}
 	if o.Checkpoint == CheckpointExternal {
 		// A commit that restarts the log would cut its file to this size, which belongs to the checkpoint.

@@ -2,8 +2,8 @@
 //
 // The rows are read as one commit has left them, and written in one transaction, so that a copy is whole or not
 // there. Two marks in the row of meta keep brokers away from a store that does not have the data: the target has one
-// before the transaction begins, which the transaction removes, and the source gets one right before the transaction
-// is committed. At each moment, one of the two at most can be opened.
+// from its first change on, which the transaction removes, and the source gets one right before the transaction is
+// committed. At each moment, one of the two at most can be opened.
 //
 // Each table has the same checksum in both stores: a SHA-256 of its rows in the order of their keys. Before the
 // transaction is committed, Run reads all rows of the target again and compares the checksums.
@@ -36,6 +36,7 @@ type Place struct {
 type Options struct {
 	From, To Place
 	Without  []string          // tables that are not copied
+	Contents func() error      // copies what is not in these tables, once the target has its mark; nil = nothing
 	Progress func(line string) // receives what was done, for people
 }
 
@@ -88,7 +89,7 @@ type end interface {
 	tables(ctx context.Context) (map[string]table, error)
 	// meta returns the revision, and where the data was moved to.
 	meta(ctx context.Context) (revision int64, movedTo string, err error)
-	// mark says where the data was moved to; empty = it is being moved here.
+	// mark says where the data was moved to; empty = it is being moved here, unless it is there already.
 	mark(ctx context.Context, to string) error
 	// read begins a transaction that reads the store as one commit has left it, and rollback ends it.
 	read(ctx context.Context) error
@@ -138,6 +139,11 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	}
 	if err := to.mark(ctx, ""); err != nil {
 		return r, fmt.Errorf("mark %s: %w", o.To.Name, err)
+	}
+	if o.Contents != nil {
+		if err := o.Contents(); err != nil {
+			return r, err
+		}
 	}
 	if err := to.write(ctx, tables); err != nil {
 		return r, fmt.Errorf("begin to write to %s: %w", o.To.Name, err)
