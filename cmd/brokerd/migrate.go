@@ -21,6 +21,10 @@ an empty PostgreSQL database, or from a database to a folder without one. It
 compares a checksum of each table. Instance, revisions and request ids stay the
 same, so clients notice nothing but a restart.
 
+Give --artifacts DIR if the broker runs with it: the contents of artifacts then
+stay in DIR, for both. Otherwise migrate copies them between the data folder and
+the database.
+
 Afterwards no brokerd starts on the source, which keeps its data, so that not
 both continue. If migrate is interrupted, no brokerd starts on the target:
 repeat the same command.`,
@@ -55,12 +59,16 @@ repeat the same command.`,
 			if target.Store != "" {
 				start = "--store " + moved.To
 			}
+			contents := fmt.Sprintf("%d contents, %d bytes", moved.Contents, moved.Bytes)
+			if s.Artifacts != "" {
+				start, contents = start+" --artifacts "+s.Artifacts, "stay in "+s.Artifacts
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), `moved %s to %s
   revision   %d
   rows       %d in %d tables, with equal checksums
-  artifacts  %d contents, %d bytes
+  artifacts  %s
 next: brokerd %s
-`, moved.From, moved.To, moved.Revision, moved.Rows, moved.Tables, moved.Contents, moved.Bytes, start)
+`, moved.From, moved.To, moved.Revision, moved.Rows, moved.Tables, contents, start)
 			return nil
 		},
 	}
@@ -71,7 +79,8 @@ next: brokerd %s
 	return cmd
 }
 
-// place returns where a flag says that data is. The other settings are those of the database, whichever side it is on.
+// place returns where a flag says that data is. The password is that of the database, whichever side it is on, and the
+// folder of artifacts is that of both.
 func (s *settings) place(flag, value string) (app.Config, error) {
 	switch {
 	case value == "":
@@ -84,5 +93,5 @@ func (s *settings) place(flag, value string) (app.Config, error) {
 	if strings.Contains(value, "://") {
 		return app.Config{}, fmt.Errorf("%s: must be a folder or the URL of a PostgreSQL database, postgres://USER@HOST/DATABASE", flag)
 	}
-	return app.Config{Dir: value}, nil
+	return app.Config{Dir: value, Artifacts: s.Artifacts}, nil
 }

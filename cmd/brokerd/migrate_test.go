@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sys/unix"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
@@ -43,8 +42,8 @@ func TestMigrate_KilledAtAnyMomentItIsRepeated(t *testing.T) {
 	for i := range 20 {
 		apptest.Must(t, root.CreateSession, &pb.CreateSessionRequest{Name: fmt.Sprintf("s%d", i)})
 	}
-	upload(root, "first", "a content")
-	upload(root, "second", "another content")
+	root.Upload("first", "a content")
+	root.Upload("second", "another content")
 	p.end(t)
 	folder, database, back := []string{"check", "--data", p.dir}, postgrestest.Database(t), filepath.Join(t.TempDir(), "back")
 	onServer := []string{"check", "--store", database, "--data", t.TempDir()}
@@ -52,10 +51,9 @@ func TestMigrate_KilledAtAnyMomentItIsRepeated(t *testing.T) {
 	for _, way := range []struct {
 		from, to       string
 		source, target []string // checks of them
-		stall          func() (free func())
 	}{
-		{p.dir, database, folder, onServer, func() func() { return stallFile(t, filepath.Join(p.dir, "artifacts")) }},
-		{database, back, onServer, []string{"check", "--data", back}, func() func() { return stallTable(t, database) }},
+		{p.dir, database, folder, onServer},
+		{database, back, onServer, []string{"check", "--data", back}},
 	} {
 		args, cuts := []string{"migrate", "--from", way.from, "--to", way.to}, 0
 		closed := func(after int) (done bool) {
@@ -69,11 +67,12 @@ func TestMigrate_KilledAtAnyMomentItIsRepeated(t *testing.T) {
 			}
 			return false
 		}
-		free := way.stall()
-		for after := 1; after <= 2; after++ { // while it checks the source, and while it copies contents
-			if cut(t, after, args...) || closed(after) {
-				t.Fatal("the migration has ended although it could not copy a content")
-			}
+		if cut(t, 1, args...) || closed(1) {
+			t.Fatal("the migration has ended while it checked the source")
+		}
+		free := stall(t, database)
+		if cut(t, 2, args...) || closed(2) {
+			t.Fatal("the migration has ended although it could not copy a content")
 		}
 		free()
 		for after := 4 + rand.N(3); !cut(t, after, args...) && !closed(after); after += 5 + rand.N(10) {
@@ -92,35 +91,43 @@ func TestMigrate_KilledAtAnyMomentItIsRepeated(t *testing.T) {
 	}
 }
 
-// upload uploads a content.
-func upload(a *apptest.Actor, name, content string) {
-	a.Helper()
-	stream, err := a.UploadArtifact(a.Ctx)
-	apptest.NoError(a, err)
-	header := &pb.ArtifactHeader{Name: name, Size: int64(len(content))}
-	apptest.NoError(a, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header}}))
-	apptest.NoError(a, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Chunk{Chunk: []byte(content)}}))
-	apptest.NoError(a, apptest.Err(stream.CloseAndRecv()))
-}
-
-// stallFile makes the last content of a folder one that a reader waits for, until free is called.
-func stallFile(t *testing.T, dir string) (free func()) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	apptest.NoError(t, err)
-	last := files[len(files)-1]
-	apptest.NoError(t, os.Rename(last, last+".kept"))
-	apptest.NoError(t, unix.Mkfifo(last, 0o600))
-	return func() { apptest.NoError(t, os.Rename(last+".kept", last)) }
-}
-
-// stallTable makes a reader of contents wait in a database, until free is called.
-func stallTable(t *testing.T, url string) (free func()) {
+// stall makes a migration wait when it reads contents of artifacts in a database, or writes them, until free is called.
+func stall(t *testing.T, url string) (free func()) {
 	t.Helper()
 	db, err := pgx.Connect(t.Context(), url)
 	apptest.NoError(t, err)
 	apptest.NoError(t, apptest.Err(db.Exec(t.Context(), `BEGIN; LOCK TABLE artifact_chunks IN ACCESS EXCLUSIVE MODE`)))
 	return func() { apptest.NoError(t, db.Close(context.Background())) }
+}
+
+// The contents of a broker that runs with --artifacts stay where they are.
+func TestMigrate_AFolderOfArtifactsServesBothSides(t *testing.T) {
+	t.Parallel()
+	database, back := postgrestest.Database(t), filepath.Join(t.TempDir(), "back")
+	contents := filepath.Join(t.TempDir(), "contents")
+	p := launch(t, "--artifacts", contents)
+	version := p.operator(t).Upload("first", "a content")
+	p.end(t)
+	kept := filepath.Join(contents, version.GetSha256())
+	before, err := os.Stat(kept)
+	apptest.NoError(t, err)
+	there := []string{"migrate", "--from", p.dir, "--to", database}
+	want := "is missing in " + filepath.Join(p.dir, "artifacts") + ": give --artifacts if the broker ran with it"
+	if text := fails(t, 1, there...); !strings.Contains(text, want) {
+		t.Errorf("without --artifacts: %s", text)
+	}
+	for _, args := range [][]string{there, {"migrate", "--from", database, "--to", back}} {
+		text := fails(t, 0, append(args, "--artifacts", contents)...)
+		if !strings.Contains(text, "artifacts  stay in "+contents) || !strings.Contains(text, " --artifacts "+contents+"\n") {
+			t.Errorf("%q: %s", args, text)
+		}
+	}
+	if text := fails(t, 0, "check", "--data", back, "--artifacts", contents); !strings.HasPrefix(text, "sound: ") {
+		t.Errorf("a check of the folder: %s", text)
+	}
+	if after, err := os.Stat(kept); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the content was copied: %v", err)
+	}
 }
 
 func TestMigrate_AWrongCommandLineSaysWhatIsMeant(t *testing.T) {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -31,8 +32,9 @@ type Moved struct {
 const chunksTable = "artifact_chunks"
 
 // Migrate copies all data of a broker that does not run: from a folder to a database on a server, or back. The target
-// must be empty, or left by a Migrate that was interrupted. It continues with the same instance and revision, and no
-// broker starts on the source any more. progress receives lines for people.
+// must be empty, or left by a Migrate that was interrupted. Contents of artifacts that both configurations have in the
+// same folder stay there. The target continues with the same instance and revision, and no broker starts on the source
+// any more. progress receives lines for people.
 func Migrate(ctx context.Context, from, to Config, progress func(line string)) (m Moved, err error) {
 	source, err := openPlace(ctx, from, store.Options{Existing: true, Checkpoint: store.CheckpointExternal})
 	if err != nil {
@@ -103,16 +105,21 @@ func (m *Moved) copyContents(ctx context.Context, source, target place, progress
 	err = source.Inspect(ctx, func(snap *store.Snapshot) error {
 		return artifacts.EachContent(snap, func(sum string, size int64) { sizes[sum], total = size, total+size })
 	})
-	folder := target.config.contentsFolder()
-	if err != nil || len(sizes) == 0 || folder != "" && folder == source.config.contentsFolder() {
+	if err != nil || len(sizes) == 0 {
 		return err
 	}
-	progress(fmt.Sprintf("artifacts: %d contents with %d bytes to copy", len(sizes), total))
+	progress(fmt.Sprintf("artifacts: %d contents with %d bytes", len(sizes), total))
 	from, err := source.config.contents(source.Store)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
+	if err := source.checkContents(ctx, from); err != nil {
+		return err
+	}
+	if folder := source.config.contentsFolder(); folder != "" && folder == target.config.contentsFolder() {
+		return nil // they stay in the folder
+	}
 	to, err := target.config.contents(target.Store)
 	if err != nil {
 		return err
@@ -126,6 +133,19 @@ func (m *Moved) copyContents(ctx context.Context, source, target place, progress
 	}
 	progress(fmt.Sprintf("artifacts: %d contents copied", m.Contents))
 	return nil
+}
+
+// checkContents refuses contents that are not where the configuration says.
+func (p *place) checkContents(ctx context.Context, contents artifacts.Contents) error {
+	return p.Inspect(ctx, func(snap *store.Snapshot) error {
+		problems, err := contents.Check(snap, 1)
+		if err != nil || len(problems) == 0 {
+			return err
+		}
+		return fault.New(fault.Precondition, "MISSING_CONTENT",
+			"%s in %s: give --artifacts if the broker ran with it, with the same folder, and leave it out if not",
+			problems[0], cmp.Or(p.config.contentsFolder(), p.Place.Name))
+	})
 }
 
 // copyContent copies one content.

@@ -17,7 +17,6 @@ import (
 	"github.com/jonboulle/clockwork"
 	_ "github.com/mattn/go-sqlite3" // to read whole tables
 
-	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/fault"
@@ -181,23 +180,12 @@ func TestMigrate_RefusesWhatItCannotMove(t *testing.T) {
 	})
 }
 
-// upload uploads a content.
-func upload(t *testing.T, b *apptest.Broker, content string) {
-	t.Helper()
-	stream, err := b.Root().UploadArtifact(patient(t))
-	apptest.NoError(t, err)
-	header := &pb.ArtifactHeader{Name: "a", Size: int64(len(content))}
-	apptest.NoError(t, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header}}))
-	apptest.NoError(t, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Chunk{Chunk: []byte(content)}}))
-	apptest.NoError(t, apptest.Err(stream.CloseAndRecv()))
-}
-
 // A broker that was killed at its first start has left the tables of the target.
 func TestMigrate_ATargetThatIsThereIsClosedBeforeContentsAreCopied(t *testing.T) {
 	t.Parallel()
 	testkit.OnSQLite(t, "it begins with a folder of SQLite")
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Store = "" }))
-	upload(t, b, "a content")
+	b.Root().Upload("notes", "a content")
 	to := app.Config{Store: postgrestest.Database(t)}
 	database, err := postgres.New(to.Store, "", clockwork.NewRealClock())
 	apptest.NoError(t, err)
@@ -215,9 +203,16 @@ func TestMigrate_ATargetThatIsThereIsClosedBeforeContentsAreCopied(t *testing.T)
 		apptest.NoError(t, os.RemoveAll(contents))
 		apptest.NoError(t, os.Rename(contents+".kept", contents))
 	})
-	if _, err := app.Start(patient(t), app.Config{Dir: folder(t), Store: to.Store}); reason(err) != "MIGRATION_INCOMPLETE" {
+	if _, err := app.Start(patient(t), started(t, to)); reason(err) != "MIGRATION_INCOMPLETE" {
 		t.Errorf("a start on the target: %v", err)
 	}
+}
+
+// started is the configuration of a broker on a database, with a data folder.
+func started(t *testing.T, on app.Config) app.Config {
+	t.Helper()
+	on.Dir = folder(t)
+	return on
 }
 
 // emptyDatabase is a new database with the tables of a broker.

@@ -103,6 +103,19 @@ func (a *Actor) Configure(s *pb.SessionSettings) {
 	Must(a, a.ConfigureSession, &pb.ConfigureSessionRequest{Settings: s})
 }
 
+// Upload uploads a content, which must succeed.
+func (a *Actor) Upload(name, content string) *pb.ArtifactVersion {
+	a.Helper()
+	stream, err := a.UploadArtifact(a.Ctx)
+	NoError(a, err)
+	header := &pb.ArtifactHeader{Name: name, Size: int64(len(content))}
+	NoError(a, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header}}))
+	NoError(a, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Chunk{Chunk: []byte(content)}}))
+	out, err := stream.CloseAndRecv()
+	NoError(a, err)
+	return out.GetArtifact()
+}
+
 // Events returns the first 1,000 events of some types, of all if there are none, oldest first.
 func (a *Actor) Events(types ...string) []*pb.Event {
 	a.Helper()
