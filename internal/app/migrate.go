@@ -17,7 +17,6 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/store/move"
-	"brokerd/internal/store/postgres"
 )
 
 // A Moved says what Migrate has copied.
@@ -85,14 +84,10 @@ func openPlace(ctx context.Context, c Config, o store.Options) (p place, err err
 	p.Place = move.Place{Name: c.Dir, File: filepath.Join(c.Dir, store.DatabaseFile)}
 	if c.Store != "" {
 		c.Dir = ""
-		password, err := c.password()
-		if err != nil {
+		if p.Server, err = c.database(); err != nil {
 			return p, err
 		}
-		if p.Server, err = postgres.New(c.Store, password, c.Clock); err != nil {
-			return p, err
-		}
-		p.Place.Name, p.File = p.Server.Name(), ""
+		o.Database, p.Place.Name, p.File = p.Server, p.Server.Name(), ""
 	}
 	p.config, o.Moving, o.Unchecked = c, true, true
 	p.Store, err = openStore(ctx, c, o, nil)

@@ -208,6 +208,50 @@ func TestMigrate_ATargetThatIsThereIsClosedBeforeContentsAreCopied(t *testing.T)
 	}
 }
 
+// endLocked is a query that ends the connection with the lock of the broker that writes.
+const endLocked = `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND database = (
+	SELECT oid FROM pg_database WHERE datname = current_database())`
+
+// On PostgreSQL, the lock is lost with its connection. On SQLite, only with its file.
+func TestMigrate_ASourceOnWhichAnotherBrokerHasStartedStaysOpen(t *testing.T) {
+	t.Parallel()
+	testkit.OnSQLite(t, "it begins with a folder of SQLite")
+	onServer, inFolder := app.Config{Dir: folder(t), Store: postgrestest.Database(t)}, app.Config{Dir: folder(t)}
+	for name, way := range map[string]struct {
+		from, to app.Config
+		unlock   func()
+	}{
+		"on PostgreSQL": {onServer, app.Config{Dir: filepath.Join(folder(t), "new")}, func() {
+			db, err := pgx.Connect(t.Context(), onServer.Store)
+			apptest.NoError(t, err)
+			apptest.NoError(t, apptest.Err(db.Exec(t.Context(), endLocked)))
+			apptest.NoError(t, db.Close(t.Context()))
+		}},
+		"on SQLite": {inFolder, app.Config{Store: postgrestest.Database(t)}, func() {
+			apptest.NoError(t, os.Remove(filepath.Join(inFolder.Dir, "brokerd.lock")))
+		}},
+	} {
+		once := func() { apptest.NoError(t, run(t, way.from).Stop(patient(t))) }
+		once()
+		_, err := app.Migrate(patient(t), way.from, way.to, func(line string) {
+			if line == "making the indexes" {
+				way.unlock()
+				once()
+			}
+		})
+		if reason(err) != "CHANGED_SOURCE" {
+			t.Errorf("%s: a migration during which another broker has run: %v", name, err)
+		}
+		if way.to.Dir == "" {
+			way.to.Dir = folder(t)
+		}
+		if _, err := app.Start(patient(t), way.to); reason(err) != "MIGRATION_INCOMPLETE" {
+			t.Errorf("%s: a start on the target: %v", name, err)
+		}
+		once()
+	}
+}
+
 // started is the configuration of a broker on a database, with a data folder.
 func started(t *testing.T, on app.Config) app.Config {
 	t.Helper()

@@ -60,26 +60,34 @@ func Migrations() []store.Migration {
 	)
 }
 
-// openStore opens the data folder with the tables of every feature. Commits are observed unless measured is nil.
+// openStore opens the data folder, and the database of the options or the configuration, with the tables of every
+// feature. Commits are observed unless measured is nil.
 func openStore(ctx context.Context, c Config, options store.Options, measured *metrics.Metrics) (*store.Store, error) {
 	options.Dir, options.Clock, options.Log = c.Dir, c.Clock, c.Log.Named("store")
 	options.Migrations = Migrations()
 	if measured != nil {
 		options.Committed = measured.Committed
 	}
-	if c.Store != "" {
-		password, err := c.password()
+	if c.Store != "" && options.Database == nil {
+		database, err := c.database()
 		if err != nil {
 			return nil, err
 		}
-		if options.Database, err = postgres.New(c.Store, password, c.Clock); err != nil {
-			return nil, err
-		}
+		options.Database = database
 	}
 	if c.Options != nil {
 		c.Options(&options)
 	}
 	return openPatiently(ctx, c, options)
+}
+
+// database returns the database of Store, without connecting to it.
+func (c Config) database() (*postgres.Database, error) {
+	password, err := c.password()
+	if err != nil {
+		return nil, err
+	}
+	return postgres.New(c.Store, password, c.Clock)
 }
 
 // password returns the first line of the password file; empty if there is none.

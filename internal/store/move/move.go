@@ -83,14 +83,21 @@ var local = []string{"moved", "epoch", "commits"}
 // until the next one.
 type rows = iter.Seq2[[]driver.Value, error]
 
+// A version is what the commits of a broker change in the row of meta.
+type version [3]int64
+
 // An end is a connection to one of the two stores.
 type end interface {
 	// tables returns all tables by their names.
 	tables(ctx context.Context) (map[string]table, error)
 	// meta returns the revision, and where the data was moved to.
 	meta(ctx context.Context) (revision int64, movedTo string, err error)
-	// mark says where the data was moved to; empty = it is being moved here, unless it is there already.
-	mark(ctx context.Context, to string) error
+	// mark notes that data is being moved here, unless there is data already.
+	mark(ctx context.Context) error
+	// version returns the version with which the caller has opened the store.
+	version(ctx context.Context) (version, error)
+	// leave notes where the data was moved to. It reports false, and notes nothing, if the store has another version.
+	leave(ctx context.Context, to string, v version) (bool, error)
 	// read begins a transaction that reads the store as one commit has left it, and rollback ends it.
 	read(ctx context.Context) error
 	rollback(ctx context.Context) error
@@ -118,7 +125,7 @@ func (p Place) open(ctx context.Context) (end, error) {
 }
 
 // Run copies all rows. The target must have the tables of a store and no data. Errors: fault.Precondition (NOT_EMPTY,
-// UNFIT_VALUE, UNEQUAL_TABLES).
+// UNFIT_VALUE, UNEQUAL_TABLES, CHANGED_SOURCE).
 func Run(ctx context.Context, o Options) (r Report, err error) {
 	from, err := o.From.open(ctx)
 	if err != nil {
@@ -137,7 +144,11 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	if err != nil {
 		return r, err
 	}
-	if err := to.mark(ctx, ""); err != nil {
+	copied, err := from.version(ctx)
+	if err != nil {
+		return r, err
+	}
+	if err := to.mark(ctx); err != nil {
 		return r, fmt.Errorf("mark %s: %w", o.To.Name, err)
 	}
 	if o.Contents != nil {
@@ -149,12 +160,26 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 		return r, fmt.Errorf("begin to write to %s: %w", o.To.Name, err)
 	}
 	if r, err = o.copy(ctx, from, to, tables); err == nil {
-		err = from.mark(ctx, o.To.Name)
+		err = o.leave(ctx, from, copied)
 	}
 	if err != nil {
 		return r, err // to.close undoes what was written
 	}
 	return r, to.commit(ctx)
+}
+
+// leave closes the source. A broker can have used it meanwhile, if the connection with the lock was lost: the copy
+// lacks its changes.
+func (o *Options) leave(ctx context.Context, from end, copied version) error {
+	left, err := from.leave(ctx, o.To.Name, copied)
+	if err != nil {
+		return fmt.Errorf("mark %s: %w", o.From.Name, err)
+	}
+	if !left {
+		return fault.New(fault.Precondition, "CHANGED_SOURCE", "another brokerd has used %s during the migration, "+
+			"and the copy lacks its changes: stop that brokerd, and repeat the same command", o.From.Name)
+	}
+	return nil
 }
 
 // checkEmpty refuses a target with data. Each change of data has a revision.

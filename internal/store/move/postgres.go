@@ -31,6 +31,7 @@ SET maintenance_work_mem = '256MB'`
 
 // A server is a connection to PostgreSQL. It implements end.
 type server struct {
+	of      *postgres.Database
 	db      *pgconn.PgConn
 	indexes []string // statements that make those that write has dropped
 }
@@ -40,7 +41,7 @@ func openServer(ctx context.Context, d *postgres.Database) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{db: db}
+	s := &server{of: d, db: db}
 	if _, err := s.query(ctx, settings); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -109,9 +110,22 @@ func (s *server) meta(ctx context.Context) (revision int64, movedTo string, err 
 	return revision, string(found[0][1]), err
 }
 
-func (s *server) mark(ctx context.Context, to string) error {
-	_, err := s.db.ExecParams(ctx, `UPDATE meta SET moved = $1`, [][]byte{[]byte(to)}, nil, nil, nil).Close()
+func (s *server) mark(ctx context.Context) error {
+	_, err := s.query(ctx, `UPDATE meta SET moved = '' WHERE revision = 0`)
 	return err
+}
+
+// version implements end. Each broker that begins to write has another epoch.
+func (s *server) version(context.Context) (version, error) {
+	epoch, commits := s.of.Led()
+	return version{epoch, commits}, nil
+}
+
+func (s *server) leave(ctx context.Context, to string, v version) (bool, error) {
+	values := [][]byte{[]byte(to), strconv.AppendInt(nil, v[0], 10), strconv.AppendInt(nil, v[1], 10)}
+	done, err := s.db.ExecParams(ctx, `UPDATE meta SET moved = $1 WHERE epoch = $2 AND commits = $3`,
+		values, nil, nil, nil).Close()
+	return done.RowsAffected() == 1, err
 }
 
 func (s *server) read(ctx context.Context) error {

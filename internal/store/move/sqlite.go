@@ -116,8 +116,29 @@ func (f *file) meta(ctx context.Context) (revision int64, movedTo string, err er
 	return revision, movedTo, nil
 }
 
-func (f *file) mark(_ context.Context, to string) error {
-	return f.exec(`UPDATE meta SET moved = ?`, to)
+func (f *file) mark(context.Context) error {
+	return f.exec(`UPDATE meta SET moved = '' WHERE revision = 0`)
+}
+
+func (f *file) version(ctx context.Context) (v version, err error) {
+	for row, err := range f.query(ctx, `SELECT revision, latest, uptime FROM meta`) {
+		if err != nil {
+			return v, err
+		}
+		v = version{row[0].(int64), row[1].(int64), row[2].(int64)}
+	}
+	return v, nil
+}
+
+func (f *file) leave(_ context.Context, to string, v version) (bool, error) {
+	done, err := f.db.ExecContext(context.Background(),
+		`UPDATE meta SET moved = ? WHERE revision = ? AND latest = ? AND uptime = ?`,
+		named([]driver.Value{to, v[0], v[1], v[2]}))
+	if err != nil {
+		return false, err
+	}
+	rows, err := done.RowsAffected()
+	return rows == 1, err
 }
 
 func (f *file) read(context.Context) error { return f.exec(`BEGIN`) }

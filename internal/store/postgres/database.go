@@ -222,6 +222,9 @@ func (d *Database) Lead(sc store.Conn) error {
 	return c.endAsides()
 }
 
+// Led returns the epoch under which this broker leads, and how many transactions meta counts, as far as it knows.
+func (d *Database) Led() (epoch, commits int64) { return d.epoch.Load(), d.commits.Load() }
+
 // Facts implements store.Database.
 func (d *Database) Facts(sc store.Conn) (store.Facts, error) {
 	var size, standby, synced int64
