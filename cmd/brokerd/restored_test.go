@@ -93,6 +93,27 @@ func TestRestored_APostgreSQLDumpContinuesBehindItsRevision(t *testing.T) {
 	p.end(t)
 }
 
+// On the default data folder, another broker may run.
+func TestCheck_ADatabaseNeedsNoDataFolder(t *testing.T) {
+	t.Parallel()
+	database, used, unused := postgrestest.Database(t), t.TempDir(), t.TempDir()
+	launch(t, "--store", database).end(t)
+	other := launch(t, "--data", filepath.Join(used, "brokerd"))
+	for _, state := range []string{used, unused} {
+		for _, args := range [][]string{{"check", "--store", database}, {"restored", "--store", database}} {
+			cmd := command(t, args...)
+			cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+state)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("brokerd %q: %v: %s", args, err, out)
+			}
+		}
+	}
+	if made, err := filepath.Glob(filepath.Join(unused, "*")); err != nil || len(made) > 0 {
+		t.Errorf("the commands have made %q, %v", made, err)
+	}
+	other.end(t)
+}
+
 func TestCheck_ADatabaseWithAnIndexThatIsNotValidIsUnsound(t *testing.T) {
 	t.Parallel()
 	database := postgrestest.Database(t)

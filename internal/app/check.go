@@ -20,9 +20,10 @@ func InUse(err error) bool {
 }
 
 // Check looks over a data folder, or a database on a server, while no daemon runs on it. It returns what is
-// wrong, one line each, and a line on what was counted. It makes no folder and no database.
+// wrong, one line each, and a line on what was counted. It makes no folder and no database, and uses no data folder with
+// Store.
 func Check(ctx context.Context, c Config) (problems []string, counted string, err error) {
-	if c, err = c.complete(); err != nil {
+	if c, err = c.alone(); err != nil {
 		return nil, "", err
 	}
 	// The check follows. It leaves the log alone, since a program such as Litestream may replicate it.

@@ -84,5 +84,17 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
+// alone fills in the defaults for a command that opens the data while no broker runs on it. With Store, such a command
+// needs no data folder, in which another broker may run.
+func (c Config) alone() (Config, error) {
+	if c.Store == "" {
+		return c.complete()
+	}
+	c.Dir = "." // which complete requires
+	c, err := c.complete()
+	c.Dir = ""
+	return c, err
+}
+
 // Misconfigured reports whether an error of Start, Run or Check says that the Config itself is wrong.
 func Misconfigured(err error) bool { return fault.KindOf(err) == fault.Invalid }

@@ -73,17 +73,13 @@ type place struct {
 	config Config
 }
 
-// openPlace opens a store for Migrate. Nothing of a store on a server is in a data folder.
+// openPlace opens a store for Migrate.
 func openPlace(ctx context.Context, c Config, o store.Options) (p place, err error) {
-	if c.Store != "" {
-		c.Dir = "."
-	}
-	if c, err = c.complete(); err != nil {
+	if c, err = c.alone(); err != nil {
 		return p, err
 	}
 	p.Place = move.Place{Name: c.Dir, File: filepath.Join(c.Dir, store.DatabaseFile)}
 	if c.Store != "" {
-		c.Dir = ""
 		if p.Server, err = c.database(); err != nil {
 			return p, err
 		}

@@ -51,9 +51,9 @@ func Restore(ctx context.Context, c Config, from io.Reader) (r Restored, err err
 }
 
 // NoteRestored notes that another program, such as pg_restore or Litestream, has restored the database:
-// the counter jumps as in Restore.
+// the counter jumps as in Restore. It uses no data folder with Store.
 func NoteRestored(ctx context.Context, c Config) (a Adopted, err error) {
-	if c, err = c.complete(); err != nil {
+	if c, err = c.alone(); err != nil {
 		return a, err
 	}
 	// The check follows.
