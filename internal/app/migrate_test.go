@@ -46,12 +46,13 @@ func migrate(t *testing.T, from, to app.Config) app.Moved {
 }
 
 // dump returns all rows of a data folder's database as texts, and its schema. What each run of a broker changes in the
-// row of meta is left out.
+// row of meta is left out, and when migrations were applied.
 func dump(t *testing.T, dir string) []string {
 	t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, "brokerd.db")+"?mode=ro")
 	apptest.NoError(t, err)
 	defer func() { _ = db.Close() }()
+	local := []string{"uptime", "stopped", "moved", "applied_at"}
 	texts := func(query string) (all []string) {
 		rows, err := db.Query(query)
 		apptest.NoError(t, err)
@@ -66,7 +67,7 @@ func dump(t *testing.T, dir string) []string {
 			apptest.NoError(t, rows.Scan(row...))
 			var line strings.Builder
 			for i, value := range row {
-				if columns[i] != "uptime" && columns[i] != "stopped" && columns[i] != "moved" {
+				if !slices.Contains(local, columns[i]) {
 					fmt.Fprintf(&line, " %s=%#v", columns[i], *value.(*any))
 				}
 			}

@@ -146,7 +146,7 @@ func missing(c *conn, migrations []Migration) ([]Migration, error) {
 		sum, done := applied[m.Name]
 		if !done {
 			lacks = append(lacks, m)
-		} else if sum != checksum(m) {
+		} else if sum != c.checksum(m) {
 			return nil, fault.New(fault.Precondition, "CHANGED_MIGRATION",
 				"the database was made with another %s than this brokerd has: use the brokerd that made it, or restore a backup", m.Name)
 		}
@@ -175,16 +175,12 @@ func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Lo
 // apply applies migrations in the transaction of the caller.
 func apply(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Logger) error {
 	for _, m := range migrations {
-		text := m.SQL
-		if c.sqlite == nil {
-			text = cmp.Or(m.Server, m.SQL)
-		}
-		err := c.script(text)
+		err := c.script(c.text(m))
 		if err == nil && m.Convert != nil {
 			err = m.Convert(converter{c})
 		}
 		if err == nil {
-			err = c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, checksum(m), clock.Now())
+			err = c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, c.checksum(m), clock.Now())
 		}
 		if err != nil {
 			return fmt.Errorf("apply migration %s: %w", m.Name, err)
@@ -209,8 +205,17 @@ func transact(c *conn, fn func() error) error {
 	return err
 }
 
-func checksum(m Migration) string {
-	sum := sha256.Sum256([]byte(m.SQL))
+// text returns the statements of a migration for this database.
+func (c *conn) text(m Migration) string {
+	if c.sqlite == nil {
+		return cmp.Or(m.Server, m.SQL)
+	}
+	return m.SQL
+}
+
+// checksum is that of the statements that the database has run.
+func (c *conn) checksum(m Migration) string {
+	sum := sha256.Sum256([]byte(c.text(m)))
 	return hex.EncodeToString(sum[:])
 }
 

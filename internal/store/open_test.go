@@ -210,7 +210,8 @@ func TestOpen_ChangedMigrationIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := made(t)
 	refuse(t, dir, "CHANGED_MIGRATION", withMigrations(store.Migration{Name: items.Name, SQL: itemTable + " "}))
-	open(t, inFolder(dir))
+	shut(t, open(t, inFolder(dir)))
+	open(t, inFolder(dir), withMigrations(store.Migration{Name: items.Name, SQL: itemTable, Server: "SELECT 1"}))
 }
 
 // An unreleased build may have made a table differently: its database is not damaged.

@@ -79,6 +79,9 @@ func (t *table) sort() {
 // local are columns of meta that each store has for itself.
 var local = []string{"moved", "epoch", "commits"}
 
+// localTable is the table that each store has for itself: the two have run different texts of migrations.
+const localTable = "migrations"
+
 // rows are the values of a table in the order of their columns: nil, int64, float64, string or []byte. A row is valid
 // until the next one.
 type rows = iter.Seq2[[]driver.Value, error]
@@ -215,7 +218,7 @@ func (o *Options) common(ctx context.Context, from, to end) ([]table, error) {
 				o.From.Name, o.To.Name, name)
 		}
 		delete(theirs, name)
-		if !slices.Contains(o.Without, name) {
+		if name != localTable && !slices.Contains(o.Without, name) {
 			all = append(all, t)
 		}
 	}

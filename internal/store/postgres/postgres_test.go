@@ -331,6 +331,18 @@ func TestOpen_RefusesAnUnfitDatabase(t *testing.T) {
 		_, err := try(t, url, func(o *store.Options) { o.Migrations = nil })
 		wantReason(t, err, fault.Precondition, "NEWER_DATABASE")
 	})
+	t.Run("that was made with another migration", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		with := func(sql, server string) func(*store.Options) {
+			return func(o *store.Options) { o.Migrations = []store.Migration{{Name: "test/001", SQL: sql, Server: server}} }
+		}
+		own := `CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT);`
+		testkit.NoError(t, open(t, url, with(`SELECT 1;`, own)).Close())
+		_, err := try(t, url, with(`SELECT 1;`, own+` CREATE INDEX items_name ON items (name);`))
+		wantReason(t, err, fault.Precondition, "CHANGED_MIGRATION")
+		testkit.NoError(t, open(t, url, with(`SELECT 2;`, own)).Close()) // which has not run here
+	})
 	t.Run("behind a pooler of transactions", func(t *testing.T) {
 		t.Parallel()
 		address := postgrestest.Database(t)
