@@ -27,7 +27,7 @@ import (
 // only shrink.
 var unportable = map[string]string{
 	"store.checkBefore": "SQLite's list of tables",
-	"store.create":      "SQLite's list of tables",
+	"store.made":        "SQLite's list of tables",
 	"store.keepLog":     "SQLite's list of tables",
 	"store.tables":      "SQLite's list of tables",
 }

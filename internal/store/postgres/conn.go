@@ -334,9 +334,9 @@ func (c *conn) commitOnce() error {
 }
 
 // outcome returns nil if the transaction whose commit was not answered was committed, and the error if not. The
-// connection that gets the lock knows, since the server has ended the one before. A server that was told to stop, or to
-// end that connection, may not have waited for a synchronous standby: so outcome makes another commit, whose answer says
-// that the standby has both.
+// connection that gets the lock knows, since the server has ended the one before. A server that stops, or ends that
+// connection on demand, may not have waited for a synchronous standby: so outcome makes another commit, whose answer
+// says that the standby has both.
 func (c *conn) outcome(lost error) error {
 	before := c.db.commits.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), outcomeTime)
