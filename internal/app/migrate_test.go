@@ -177,6 +177,7 @@ func TestMigrate_RefusesWhatItCannotMove(t *testing.T) {
 		apptest.NoError(t, exec.Command("cp", "-a", filepath.Join(from.Dir, "brokerd.db"), copied.Dir).Run())
 		migrate(t, copied, to)
 		refused("NOT_EMPTY", copied, to)
+		refused("MOVED", copied, app.Config{Store: postgrestest.Database(t)}) // so that two do not continue
 		refused("NOT_EMPTY", to, from)
 	})
 }

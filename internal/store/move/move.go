@@ -128,7 +128,7 @@ func (p Place) open(ctx context.Context) (end, error) {
 }
 
 // Run copies all rows. The target must have the tables of a store and no data. Errors: fault.Precondition (NOT_EMPTY,
-// UNFIT_VALUE, UNEQUAL_TABLES, CHANGED_SOURCE).
+// MOVED, UNFIT_VALUE, UNEQUAL_TABLES, CHANGED_SOURCE).
 func Run(ctx context.Context, o Options) (r Report, err error) {
 	from, err := o.From.open(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, to.close()) }()
-	if err := o.checkEmpty(ctx, from, to); err != nil {
+	if err := o.checkPlaces(ctx, from, to); err != nil {
 		return r, err
 	}
 	tables, err := o.common(ctx, from, to)
@@ -185,18 +185,26 @@ func (o *Options) leave(ctx context.Context, from end, copied version) error {
 	return nil
 }
 
-// checkEmpty refuses a target with data. Each change of data has a revision.
-func (o *Options) checkEmpty(ctx context.Context, from, to end) error {
-	revision, _, err := to.meta(ctx)
-	if err != nil || revision == 0 {
+// checkPlaces refuses a source whose data continues elsewhere, and a target with data. Each change of data has a revision.
+func (o *Options) checkPlaces(ctx context.Context, from, to end) error {
+	_, movedTo, err := from.meta(ctx)
+	if err != nil {
 		return err
 	}
-	_, movedTo, err := from.meta(ctx)
-	if err == nil && movedTo == o.To.Name {
+	revision, _, err := to.meta(ctx)
+	switch {
+	case err != nil:
+		return err
+	case movedTo != "" && movedTo != o.To.Name: // else the migration was interrupted right before its end
+		return fault.New(fault.Precondition, "MOVED", "the data of %s was moved to %s, and continues there: name that as the source, "+
+			"or repeat that migration", o.From.Name, movedTo)
+	case revision == 0:
+		return nil
+	case movedTo != "":
 		return fault.New(fault.Precondition, "NOT_EMPTY", "the data was moved to %s already: start brokerd there", movedTo)
 	}
-	return errors.Join(err, fault.New(fault.Precondition, "NOT_EMPTY",
-		"%s has data already (revision %d): name an empty database, or a folder without a database", o.To.Name, revision))
+	return fault.New(fault.Precondition, "NOT_EMPTY",
+		"%s has data already (revision %d): name an empty database, or a folder without a database", o.To.Name, revision)
 }
 
 // common returns the tables to copy, and refuses stores that do not have the same ones.
