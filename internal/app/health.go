@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"golang.org/x/sync/singleflight"
 
 	"brokerd/internal/diskguard"
 	"brokerd/internal/drain"
@@ -31,6 +32,7 @@ type probes struct {
 	disk  *diskguard.Gauge
 	drain *drain.Switch
 	clock clockwork.Clock
+	tries singleflight.Group
 	phase atomic.Int32
 }
 
@@ -44,44 +46,56 @@ func (p *probes) stop(context.Context) error {
 }
 
 const (
-	// idle is how long after the last commit a health check asks whether the server is there.
-	idle = 10 * time.Second
+	// quiet is how long after the last commit, or the last failure of one, a health check tries whether the store takes
+	// changes.
+	quiet = 10 * time.Second
 	// patience is how long a health check waits for the store, less than the usual patience of monitors.
 	patience = 2 * time.Second
 )
 
 // halted returns why the store takes no changes. A store on a server that has made none for a while cannot know whether
-// the server is there: a read finds out. One that has failed cannot know whether it still would: it tries.
-func (p *probes) halted(ctx context.Context) error {
+// it still could, and neither can one that has failed a while ago: so it tries.
+func (p *probes) halted() error {
 	err := p.store.Halted()
 	var f *fault.Error
 	silent := errors.As(err, &f) && f.Reason == store.ReasonSilent
-	if silent || err == nil && (!p.store.OnServer() || p.clock.Since(p.store.Stats().LastCommit) < idle) {
+	since := p.clock.Since
+	switch stats := p.store.Stats(); {
+	case silent, err == nil && (!p.store.OnServer() || since(stats.LastCommit) < quiet):
+		return err
+	case err != nil && since(stats.LastLost) < quiet:
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	failed := err != nil
-	err = p.store.Read(ctx, func(*store.Snapshot) error { return nil })
-	if err == nil && failed {
-		err = p.store.Try(ctx)
-	}
-	if ctx.Err() != nil {
+	tried := p.tries.DoChan("", func() (any, error) { return nil, p.try() }) // one at a time, however many ask
+	timer := time.NewTimer(patience)                                         //nolint:forbidigo // of a monitor, which has its own clock
+	defer timer.Stop()
+	select {
+	case result := <-tried:
+		return result.Err
+	case <-timer.C:
 		return fault.New(fault.Unavailable, store.ReasonSilent, "the store has not answered for %v", patience)
 	}
-	return err
+}
+
+// try commits a change. It reads before, so that no commit is without an answer because the server is gone.
+func (p *probes) try() error {
+	ctx := context.Background() // the next check may take the result
+	if err := p.store.Read(ctx, func(*store.Snapshot) error { return nil }); err != nil {
+		return err
+	}
+	return p.store.Try(ctx)
 }
 
 // problem returns why the broker does not serve, cannot accept changes, or delivers no new work; it is
 // empty if all is well.
-func (p *probes) problem(ctx context.Context) string {
+func (p *probes) problem() string {
 	switch phase(p.phase.Load()) {
 	case starting:
 		return "the broker starts"
 	case stopping:
 		return "the broker stops"
 	}
-	if err := p.halted(ctx); err != nil {
+	if err := p.halted(); err != nil {
 		return err.Error()
 	}
 	if err := p.disk.Check(); err != nil {
@@ -98,10 +112,10 @@ func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "o
 
 // readyz answers 200 while the broker serves, accepts changes and delivers work, else 503 and the
 // reason.
-func (p *probes) readyz(w http.ResponseWriter, r *http.Request) {
+func (p *probes) readyz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	problem := p.problem(r.Context())
+	problem := p.problem()
 	if problem != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	} else {

@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/postgrestest"
+	"brokerd/internal/testkit"
 )
 
 func TestServer_StatusMetricsAndLogSayWhatConfirmedMeans(t *testing.T) {
@@ -50,24 +51,34 @@ func TestServer_ReadinessFollowsTheDatabase(t *testing.T) {
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
 		c.Store, c.Metrics = server.URL("postgres"), "127.0.0.1:0"
 	}))
+	// await waits while the broker's clock goes on, and asks again each time.
 	await := func(code int, reason string) {
 		t.Helper()
-		for {
+		for until := time.Now().Add(testkit.Patience); ; {
 			got, text := probe(t, b.Metrics(), "/readyz")
 			if got == code && strings.Contains(text, reason) {
 				return
 			}
-			if t.Context().Err() != nil {
+			if time.Now().After(until) {
 				t.Fatalf("/readyz: %d %q, want %d %q", got, text, code, reason)
 			}
+			b.Clock.Advance(11 * time.Second)
 		}
 	}
 	await(http.StatusOK, "ready")
 	server.End(syscall.SIGINT)
-	b.Clock.Advance(11 * time.Second)
 	await(http.StatusServiceUnavailable, "lost its connection")
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, server.Restart())
 	await(http.StatusOK, "ready")
+
+	admin := server.URL("postgres") + "&default_transaction_read_only=off"
+	for _, want := range []struct {
+		text, reason string
+		code         int
+	}{{`SET default_transaction_read_only = on`, "takes no changes", http.StatusServiceUnavailable},
+		{`RESET default_transaction_read_only`, "ready", http.StatusOK}} {
+		apptest.NoError(t, postgrestest.Run(admin, `ALTER SYSTEM `+want.text))
+		apptest.NoError(t, postgrestest.Run(admin, `SELECT pg_reload_conf()`))
+		await(want.code, want.reason)
+	}
 }

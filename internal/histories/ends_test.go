@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -33,7 +35,9 @@ func recordEnds(ctx context.Context, h *history, m *menu) error {
 			if err != nil {
 				return err
 			}
-			h.recordEnd(end, e, to)
+			if err := h.recordEnd(end, e, to); err != nil {
+				return err
+			}
 		}
 		if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
 			return nil
@@ -41,9 +45,13 @@ func recordEnds(ctx context.Context, h *history, m *menu) error {
 	}
 }
 
+// soonest is the shortest time after which the broker ends what its owner does not ask for, less the length of a batch.
+const soonest = 9 * time.Second
+
 // recordEnd adds an end that an event tells of. It was made before an answer that names a later revision, at the latest
-// before the time until.
-func (h *history) recordEnd(end turnCall, e *pb.Event, until int64) {
+// before the time until. It is an error if its owner had asked for the same shortly before.
+func (h *history) recordEnd(end turnCall, e *pb.Event, until int64) error {
+	at := e.GetTime().AsTime().Sub(h.start.Round(0)) // without the monotonic clock
 	for _, o := range h.operations {
 		a, known := o.Output.(turnAnswer)
 		if known && a.number > e.GetRevision() {
@@ -51,13 +59,18 @@ func (h *history) recordEnd(end turnCall, e *pb.Event, until int64) {
 		}
 		// The fence that its client got to know may be that of another hold, of a request that it made again.
 		c := o.Input.(turnCall)
-		if end.verb == expire && known && a.fate != nil && c.owner == end.owner && c.ask == end.ask && a.fate.fence > end.fence {
+		own := c.owner == end.owner && c.ask == end.ask
+		if own && c.verb == request && o.Return <= at.Nanoseconds() && o.Call > (at-soonest).Nanoseconds() {
+			return fmt.Errorf("%s: %s: its owner had asked for it %v before", e.GetType(), e.GetDetails(), at-time.Duration(o.Return))
+		}
+		if end.verb == expire && known && a.fate != nil && own && a.fate.fence > end.fence {
 			a.fate.fence = 0
 		}
 	}
-	from := e.GetTime().AsTime().Sub(h.start.Round(0)) // without the monotonic clock
-	h.operations = append(h.operations, porcupine.Operation{ClientId: clients, Call: from.Nanoseconds(), Return: until,
+	from := min((at - time.Second).Nanoseconds(), until) // the two clocks need not agree
+	h.operations = append(h.operations, porcupine.Operation{ClientId: clients, Call: from, Return: until,
 		Input: end, Output: turnAnswer{number: e.GetRevision()}})
+	return nil
 }
 
 // endOf returns what an event says that the broker has ended.
@@ -86,6 +99,21 @@ func (m *menu) endOf(e *pb.Event) (turnCall, error) {
 		return c, fmt.Errorf("%s: %s: it is of nothing that the clients ask for", e.GetType(), e.GetDetails())
 	}
 	return c, nil
+}
+
+// What the broker ends right after its owner has asked for it is an error of the broker.
+func TestRecordEnd_RefusesAnEarlyEnd(t *testing.T) {
+	t.Parallel()
+	h := &history{start: time.Now()}
+	h.operations = []porcupine.Operation{{ClientId: 1, Call: 0, Return: 1, Input: turnCall{verb: request, owner: 1},
+		Output: turnAnswer{fate: &fate{ticket: 6}}}}
+	end := turnCall{verb: lapse, owner: 1, fence: 6}
+	for after, allowed := range map[time.Duration]bool{time.Second: false, 11 * time.Second: true} {
+		e := &pb.Event{Type: "token.lapsed", Revision: 7, Time: timestamppb.New(h.start.Add(after))}
+		if err := h.recordEnd(end, e, int64(time.Minute)); (err == nil) != allowed {
+			t.Errorf("an end after %v: %v", after, err)
+		}
+	}
 }
 
 // A ticket that the broker has ended is not granted later; without its end, the same calls are in no order.

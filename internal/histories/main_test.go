@@ -4,8 +4,8 @@
 //
 //	clients ── call, answer, from when to when ──► history ──► porcupine ◄── model (what the API promises)
 //
-// A history has six clients, agents in a session of its own, and 60 calls of each. There are four kinds: keys, locks,
-// one token, and locks and tokens together. Every fourth history runs on a daemon that is killed with SIGKILL and started
+// A history has six clients, agents in a session of its own, and 60 calls of each. There are seven kinds: keys, locks,
+// one token, locks and tokens together, tasks, votes, and decisions. Every fourth history runs on a daemon that is killed with SIGKILL and started
 // again all the time. A call that was cut off is made again: under its request id, or because that is harmless, so that its outcome is known in the end. At most two
 // a history are not; the model has them happen at some time, or never.
 //

@@ -17,6 +17,7 @@ type Stats struct {
 	CommitTime        time.Duration // spent in COMMIT, syncs included
 	RecentCommit      time.Duration // average of about the last 8 in COMMIT
 	LastCommit        time.Time
+	LastLost          time.Time // when a transaction could last not be committed
 	SlowestCommit     time.Duration
 	BatchTime         time.Duration // spent in transactions, COMMIT included
 	Checkpoints       uint64        // times the log was copied back
@@ -77,6 +78,7 @@ func (w *writer) count(commit time.Duration) {
 	switch {
 	case b.lost != nil:
 		s.Lost++
+		s.LastLost = w.clock.Now()
 	case b.dirty:
 		s.Commits++
 		s.Rows += uint64(b.rows)

@@ -196,7 +196,8 @@ func checkUnused(ctx context.Context, connect Connect) error {
 		}
 	}
 	if others > 0 || own == 0 && page.GetRevision() > unused {
-		return problem.Usagef("--store: the database has data of a broker, and bench would write beside it: name a database of its own")
+		return problem.Usagef("--store: the database has data of a broker, and bench would write beside it: " +
+			"name a database of its own")
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ type end interface {
 	tables(ctx context.Context) (map[string]table, error)
 	// meta returns the revision, and where the data was moved to.
 	meta(ctx context.Context) (revision int64, movedTo string, err error)
-	// mark notes that data is being moved here, unless there is data already.
-	mark(ctx context.Context) error
+	// mark notes that data is being moved here. It reports false, and notes nothing, if there is data already.
+	mark(ctx context.Context) (bool, error)
 	// version returns the version with which the caller has opened the store.
 	version(ctx context.Context) (version, error)
 	// leave notes where the data was moved to. It reports false, and notes nothing, if the store has another version.
@@ -151,8 +151,10 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	if err != nil {
 		return r, err
 	}
-	if err := to.mark(ctx); err != nil {
+	if marked, err := to.mark(ctx); err != nil {
 		return r, fmt.Errorf("mark %s: %w", o.To.Name, err)
+	} else if !marked {
+		return r, fault.New(fault.Precondition, "NOT_EMPTY", "another brokerd has just used %s: name an empty place", o.To.Name)
 	}
 	if o.Contents != nil {
 		if err := o.Contents(); err != nil {
@@ -196,8 +198,8 @@ func (o *Options) checkPlaces(ctx context.Context, from, to end) error {
 	case err != nil:
 		return err
 	case movedTo != "" && movedTo != o.To.Name: // else the migration was interrupted right before its end
-		return fault.New(fault.Precondition, "MOVED", "the data of %s was moved to %s, and continues there: name that as the source, "+
-			"or repeat that migration", o.From.Name, movedTo)
+		return fault.New(fault.Precondition, "MOVED", "the data of %s was moved to %s, and continues there: "+
+			"name that as the source, or repeat that migration", o.From.Name, movedTo)
 	case revision == 0:
 		return nil
 	case movedTo != "":

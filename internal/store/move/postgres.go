@@ -26,6 +26,7 @@ SET client_encoding = 'UTF8';
 SET synchronous_commit = on;
 SET statement_timeout = 0;
 SET lock_timeout = '10s';
+SET idle_session_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
 SET maintenance_work_mem = '256MB'`
 
@@ -110,9 +111,9 @@ func (s *server) meta(ctx context.Context) (revision int64, movedTo string, err 
 	return revision, string(found[0][1]), err
 }
 
-func (s *server) mark(ctx context.Context) error {
-	_, err := s.query(ctx, `UPDATE meta SET moved = '' WHERE revision = 0`)
-	return err
+func (s *server) mark(ctx context.Context) (bool, error) {
+	done, err := s.db.ExecParams(ctx, `UPDATE meta SET moved = '' WHERE revision = 0`, nil, nil, nil, nil).Close()
+	return done.RowsAffected() == 1, err
 }
 
 // version implements end. Each broker that begins to write has another epoch.

@@ -116,8 +116,18 @@ func (f *file) meta(ctx context.Context) (revision int64, movedTo string, err er
 	return revision, movedTo, nil
 }
 
-func (f *file) mark(context.Context) error {
-	return f.exec(`UPDATE meta SET moved = '' WHERE revision = 0`)
+func (f *file) mark(context.Context) (bool, error) {
+	return f.change(`UPDATE meta SET moved = '' WHERE revision = 0`)
+}
+
+// change runs a statement and reports whether it has changed a row.
+func (f *file) change(query string, args ...driver.Value) (bool, error) {
+	done, err := f.db.ExecContext(context.Background(), query, named(args))
+	if err != nil {
+		return false, err
+	}
+	rows, err := done.RowsAffected()
+	return rows == 1, err
 }
 
 func (f *file) version(ctx context.Context) (v version, err error) {
@@ -131,14 +141,7 @@ func (f *file) version(ctx context.Context) (v version, err error) {
 }
 
 func (f *file) leave(_ context.Context, to string, v version) (bool, error) {
-	done, err := f.db.ExecContext(context.Background(),
-		`UPDATE meta SET moved = ? WHERE revision = ? AND latest = ? AND uptime = ?`,
-		named([]driver.Value{to, v[0], v[1], v[2]}))
-	if err != nil {
-		return false, err
-	}
-	rows, err := done.RowsAffected()
-	return rows == 1, err
+	return f.change(`UPDATE meta SET moved = ? WHERE revision = ? AND latest = ? AND uptime = ?`, to, v[0], v[1], v[2])
 }
 
 func (f *file) read(context.Context) error { return f.exec(`BEGIN`) }

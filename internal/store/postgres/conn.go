@@ -29,6 +29,8 @@ type conn struct {
 
 	own map[string]*stmt // statements of the engine's own, by query
 
+	limit context.Context // of what is sent; nil = none
+
 	epoch   int64  // under which the writer commits; 0 before Lead
 	process string // of the server, for the writer: the one that had its lock
 }
@@ -71,27 +73,16 @@ func (c *conn) connect(ctx context.Context) error {
 	}
 	c.pg, c.pending, c.closed, c.begun = pg, nil, nil, false
 	c.made++
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
-	defer cancel()
 	if err := c.prepareSession(ctx); err != nil {
+		lost := pg.IsClosed()
 		c.drop()
-		return classify(err, ctx.Err() != nil)
+		return classify(err, lost)
 	}
 	return nil
 }
 
 func (c *conn) prepareSession(ctx context.Context) error {
-	if c.use == store.UseWrite && c.epoch == 0 { // before anything that stays with a connection of a pooler
-		if err := c.checkPooler(ctx); err != nil {
-			return err
-		}
-	}
-	own := [...]string{store.UseWrite: writerSettings, store.UseRead: readerSettings, store.UseInspect: inspectorSettings,
-		store.UseAside: ``}[c.use]
-	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || c.use != store.UseWrite {
-		return err
-	}
-	if err := c.check(); err != nil {
+	if err := c.set(ctx); err != nil || c.use != store.UseWrite {
 		return err
 	}
 	err := c.lock(ctx)
@@ -116,22 +107,47 @@ func (c *conn) prepareSession(ctx context.Context) error {
 	return nil
 }
 
+// set checks a new connection and gives it its settings.
+func (c *conn) set(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if c.use == store.UseWrite && c.epoch == 0 { // before anything that stays with a connection of a pooler
+		if err := c.checkPooler(ctx); err != nil {
+			return err
+		}
+	}
+	own := [...]string{store.UseWrite: writerSettings, store.UseRead: readerSettings, store.UseInspect: inspectorSettings,
+		store.UseAside: ``}[c.use]
+	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || c.use != store.UseWrite {
+		return err
+	}
+	return c.check()
+}
+
 // lock takes the lock of the writer. First it ends the process of the server that had it for this connection before: if
 // the network has lost that connection, the server may not know yet.
 func (c *conn) lock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
 	if c.process != "" {
-		text := fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %s AND `+holds, c.process, writerLock)
+		text := fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %s AND `+holds,
+			c.process, writerLock)
 		if _, err := c.pg.Exec(ctx, text).ReadAll(); err != nil {
 			return err
 		}
 	}
-	text := fmt.Sprintf(`SET lock_timeout = '%ds'; SELECT pg_advisory_lock(%d); SET lock_timeout = 0; SELECT pg_backend_pid()`,
-		int(connectTime.Seconds())-1, writerLock)
+	text := fmt.Sprintf(`
+		SET lock_timeout = '%ds'; SELECT pg_advisory_lock(%d); SET lock_timeout = 0;
+		SELECT pg_backend_pid(), pg_is_in_recovery()`, int(connectTime.Seconds())-1, writerLock)
 	results, err := c.pg.Exec(ctx, text).ReadAll()
-	if err == nil {
-		c.process = string(results[len(results)-1].Rows[0][0])
+	if err != nil {
+		return err
 	}
-	return err
+	is := results[len(results)-1].Rows[0]
+	if c.process = string(is[0]); string(is[1]) == "t" { // its lock is not the primary's, and it may lack commits
+		return errReadOnly()
+	}
+	return nil
 }
 
 // holds is the condition for rows of pg_locks of an advisory lock of this database.
@@ -224,7 +240,11 @@ func (c *conn) send(items []item) ([]*pgconn.Result, error) {
 	if c.use == store.UseWrite {
 		c.db.trips.Add(1)
 	}
-	results, err := c.pg.ExecBatch(context.Background(), &batch).ReadAll()
+	ctx := context.Background()
+	if c.limit != nil {
+		ctx = c.limit
+	}
+	results, err := c.pg.ExecBatch(ctx, &batch).ReadAll()
 	if n := len(results); n > 0 && results[n-1].Err != nil {
 		err = errors.Join(results[n-1].Err, err)
 		results = results[:n-1]
@@ -341,6 +361,8 @@ func (c *conn) outcome(lost error) error {
 	before := c.db.commits.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), outcomeTime)
 	defer cancel()
+	c.limit = ctx // a commit waits for a standby however long it takes
+	defer func() { c.limit = nil }()
 	for {
 		err := c.connect(ctx)
 		if err == nil {

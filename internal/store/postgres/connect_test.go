@@ -87,7 +87,7 @@ func TestConnect_GoesOnToTheNextHost(t *testing.T) {
 	v, err := url.Parse(address)
 	testkit.NoError(t, err)
 	hosts := u.Query().Get("host") + "," + v.Query().Get("host")
-	s := open(t, with(t, address, "host", hosts, "connect_timeout", "1"))
+	s := open(t, with(t, address, "host", hosts, "connect_timeout", "3"))
 	testkit.NoError(t, add(s, "a"))
 }
 
@@ -104,7 +104,7 @@ func TestConnect_NamesMistakes(t *testing.T) {
 	wantReason(t, err, fault.Unavailable, "DATABASE_DENIED")
 }
 
-// A connection over TCP with TLS verifies the server, and ends on both sides when it is silent.
+// A connection over TCP with TLS verifies the server, which ends it when it is silent.
 func TestConnect_OverTLS(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
@@ -164,7 +164,8 @@ func selfSigned(t *testing.T) (certificate, key []byte) {
 	testkit.NoError(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
 	testkit.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 }
 
 // Where the network has lost the connection of the writer, and the server does not know, the writer ends the process of

@@ -31,9 +31,10 @@ const (
 )
 
 // settings are those of every connection, whatever the role or the database has been given. The server notices within
-// 30 s that a connection was cut, and so gives the lock of the writer to another one: see dialer. Statements are written for SQLite, which joins tables by nested loops along
-// their indexes and knows nothing else. So does PostgreSQL here, whatever it believes about the sizes of tables, which
-// change faster than it learns of them.
+// 30 s that a connection was cut, and frees the lock of the writer: see dialer.
+//
+// Statements are written for SQLite, which joins tables by nested loops along their indexes and knows nothing else. So
+// does PostgreSQL here, whatever it believes about the sizes of tables, which change faster than it learns of them.
 const settings = `
 SET application_name = 'brokerd';
 SET statement_timeout = 0;
@@ -64,6 +65,7 @@ SET enable_bitmapscan = off;
 // inspectorSettings are those of connections that read whole tables besides.
 const inspectorSettings = `
 SET default_transaction_read_only = on;
+SET idle_in_transaction_session_timeout = 0;
 SET enable_seqscan = on;
 SET enable_hashjoin = on;
 SET enable_mergejoin = on;
@@ -107,6 +109,7 @@ func New(address, password string, clock clockwork.Clock) (*Database, error) {
 		config.ConnectTimeout = connectTime
 	}
 	config.DialFunc = dialer().DialContext
+	config.LookupFunc = lookUp
 	d := &Database{config: config, options: url.Values{}, clock: clock}
 	if u, err := url.Parse(address); err == nil { // not with several ports
 		d.options = u.Query()
@@ -140,6 +143,13 @@ func (d *Database) Connect(ctx context.Context, use store.Use) (store.Conn, erro
 		return nil, fmt.Errorf("connect to %s: %w", d.Name(), withCause(err))
 	}
 	return c, nil
+}
+
+// lookUp returns the addresses of a host.
+func lookUp(ctx context.Context, host string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	return net.DefaultResolver.LookupHost(ctx, host)
 }
 
 // dialer notices within 30 s that a connection was cut, also while it waits for an answer.

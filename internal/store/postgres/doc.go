@@ -17,6 +17,7 @@
 //
 // A transaction whose connection is lost before its commit is sent is not committed. If nothing of it had arrived
 // before, it is sent again; else its batch fails, and the next one connects again. Where the answer to a commit is
-// lost, the connection that gets the lock next looks in the row of meta, where each commit counts itself. If there is
-// none within half a minute, or another broker was faster, the error is store.ErrUnknown, for which the broker ends.
+// lost, the connection that gets the lock next looks in the row of meta, where each commit counts itself, and makes
+// another commit, whose answer says that a synchronous standby has both. If there is no such connection within half a
+// minute, or another broker was faster, the error is store.ErrUnknown, for which the broker ends.
 package postgres

@@ -42,7 +42,7 @@ func classify(err error, lost bool) error {
 	case code == "53300":
 		f = fault.New(fault.Unavailable, ReasonBusy, "the database has no connection left for the broker")
 	case code == "25006":
-		f = fault.New(fault.Unavailable, ReasonReadOnly, "the database takes no changes: it is a standby, or set to read only")
+		f = errReadOnly()
 	case code == "57014", code == "55P03":
 		f = fault.New(fault.Unavailable, "TOO_SLOW", "the database took too long: read a smaller page, or repeat it later")
 	case code == "XX001", code == "XX002":
@@ -65,6 +65,10 @@ func classify(err error, lost bool) error {
 	}
 	f.Cause = err
 	return f
+}
+
+func errReadOnly() *fault.Error {
+	return fault.New(fault.Unavailable, ReasonReadOnly, "the database takes no changes: it is a standby, or set to read only")
 }
 
 // withCause adds to the message of a fault what the server or the network says, on one line. The person who starts a
