@@ -51,7 +51,7 @@ func TestLostCommit_ARepeatedMessageIsThereOnce(t *testing.T) {
 				return taken(answer.GetResults())
 			}
 			for what, send := range map[string]func() ([]*pb.SendResult, error){"by id": unary, "by number": streamed} {
-				lost := proxy.CutAtCommit(c.arrives)
+				lost := proxy.CutAtCommit(c.arrives, what)
 				if c.killed {
 					proxy.Close()
 				}

@@ -1,12 +1,12 @@
 package postgrestest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"net"
 	"net/url"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 )
@@ -71,7 +71,8 @@ type Proxy struct {
 	URL string
 
 	mu     sync.Mutex // guards the fields below
-	cut    string     // at the next commit: "before" it reaches the server, or "after"
+	cut    string     // at the commit of a transaction: "before" it reaches the server, or "after"
+	of     string     // that is sent in that transaction
 	done   chan struct{}
 	closed bool // it makes no further connections
 }
@@ -84,12 +85,12 @@ func NewProxy(t testing.TB, address string) *Proxy {
 	return p
 }
 
-// CutAtCommit cuts the connection with the next commit: once the server has carried it out if arrives is true, else
-// before it reaches the server. It returns a channel that is closed then.
-func (p *Proxy) CutAtCommit(arrives bool) <-chan struct{} {
+// CutAtCommit cuts the connection with the next commit of a transaction in which a text is sent: once the server has
+// carried it out if arrives is true, else before it reaches the server. It returns a channel that is closed then.
+func (p *Proxy) CutAtCommit(arrives bool, of string) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cut, p.done = "before", make(chan struct{})
+	p.cut, p.of, p.done = "before", of, make(chan struct{})
 	if arrives {
 		p.cut = "after"
 	}
@@ -103,12 +104,19 @@ func (p *Proxy) Close() {
 	p.closed = true
 }
 
-func (p *Proxy) take() (cut string) {
+// take returns how the commit of a transaction is cut in which some bytes were sent; empty if it is not.
+func (p *Proxy) take(transaction []byte) (cut string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.cut == "" || !bytes.Contains(transaction, []byte(p.of)) {
+		return ""
+	}
 	cut, p.cut = p.cut, ""
 	return cut
 }
+
+// parses reports whether a message of a client has the server parse a word.
+func parses(f []byte, word string) bool { return f[0] == 'P' && bytes.Contains(f, []byte("\x00"+word+"\x00")) }
 
 func (p *Proxy) serve(client net.Conn, connect func() net.Conn) {
 	p.mu.Lock()
@@ -141,13 +149,18 @@ func (p *Proxy) serve(client net.Conn, connect func() net.Conn) {
 			}
 		}
 	})
+	var transaction []byte
 	for first := true; ; first = false {
 		f, err := Frame(client, first)
 		if err != nil {
 			break
 		}
-		if f[0] == 'P' && strings.Contains(string(f), "\x00COMMIT\x00") {
-			switch p.take() {
+		if parses(f, "BEGIN") {
+			transaction = nil
+		}
+		transaction = append(transaction, f...)
+		if parses(f, "COMMIT") {
+			switch p.take(transaction) {
 			case "before":
 				_ = server.Close()
 				close(p.done)

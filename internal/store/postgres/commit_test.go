@@ -76,7 +76,7 @@ func TestCommit_WhoseAnswerIsLost(t *testing.T) {
 				return n
 			}
 			made := commits()
-			p.CutAtCommit(c.arrives)
+			p.CutAtCommit(c.arrives, "unsure")
 			err := s.Write(t.Context(), func(tx *store.Tx) error {
 				tx.Exec(insertItem, "unsure")
 				if !c.reads {
