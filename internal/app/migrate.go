@@ -134,7 +134,7 @@ func (p *place) checkContents(ctx context.Context, contents artifacts.Contents) 
 			return err
 		}
 		return fault.New(fault.Precondition, "MISSING_CONTENT",
-			"%s in %s: give --artifacts if the broker ran with it, with the same folder, and leave it out if not",
+			"%s in %s: name the folder of artifacts with which the broker ran, or none if it ran without",
 			problems[0], cmp.Or(p.config.contentsFolder(), p.Place.Name))
 	})
 }
