@@ -18,6 +18,7 @@ BRIDGE_KILLS ?= 200
 HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
+SHARE       ?= 1
 HOSTILE_TIME  ?= 60s
 HOSTILE_ROUND ?= 400ms
 SOAK        ?= 30m
@@ -95,8 +96,8 @@ test: toolchain ## every test; with the race detector what has goroutines
 POSTGRES_TESTS = $$(grep -rlE --include='*_test.go' '(testkit\.Store|apptest\.Start)\(' internal client | \
 	xargs -n 1 dirname | sort -u | grep -vE '^internal/(backup|costtest|web/browsertest)$$' | sed 's,^,./,')
 
-test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server
-	@go run ./internal/postgrestest/with \
+test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server (SHARE=3: one test in three)
+	@BROKERD_TEST_POSTGRES_SHARE=$(SHARE) go run ./internal/postgrestest/with \
 		go run ./scripts/testrun $(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(LONG_TESTS_POSTGRES) $(POSTGRES_TESTS)
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu

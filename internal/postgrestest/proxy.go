@@ -116,7 +116,9 @@ func (p *Proxy) take(transaction []byte) (cut string) {
 }
 
 // parses reports whether a message of a client has the server parse a word.
-func parses(f []byte, word string) bool { return f[0] == 'P' && bytes.Contains(f, []byte("\x00"+word+"\x00")) }
+func parses(f []byte, word string) bool {
+	return f[0] == 'P' && bytes.Contains(f, []byte("\x00"+word+"\x00"))
+}
 
 func (p *Proxy) serve(client net.Conn, connect func() net.Conn) {
 	p.mu.Lock()

@@ -6,9 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -16,6 +20,23 @@ import (
 // Variable is the environment variable that has the tests of features keep their data on a PostgreSQL server. Its value
 // is the URL of a database there, from which Suite makes others.
 const Variable = "BROKERD_TEST_POSTGRES"
+
+// Share is the environment variable that has only one test in so many run on that server, the same ones each time. The
+// others are skipped.
+const Share = Variable + "_SHARE"
+
+// skip ends a test that is not in the share.
+func skip(t TB) {
+	n, err := strconv.Atoi(os.Getenv(Share))
+	test, is := t.(*testing.T) // not a property, which no single draw may skip
+	if err != nil || !is {
+		return
+	}
+	name, _, _ := strings.Cut(test.Name(), "/")
+	if crc32.ChecksumIEEE([]byte(name))%uint32(n) != 0 {
+		test.Skipf("not among the tests that run with %s=%d", Share, n)
+	}
+}
 
 // A Template is a database of which those of a suite are copies. It is made once on a server.
 type Template struct {
@@ -65,6 +86,7 @@ func Suite(t TB, dir string, from Template) string {
 	if server == "" {
 		return ""
 	}
+	skip(t)
 	name := databaseOf(dir)
 	if _, known := suite.folders.LoadOrStore(dir, true); known {
 		return named(server, name)
