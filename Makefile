@@ -96,7 +96,7 @@ test: toolchain ## every test; with the race detector what has goroutines
 POSTGRES_TESTS = $$(grep -rlE --include='*_test.go' '(testkit\.Store|apptest\.Start)\(' internal client | \
 	xargs -n 1 dirname | sort -u | grep -vE '^internal/(backup|costtest|web/browsertest)$$' | sed 's,^,./,')
 
-test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server (SHARE=3: one test in three)
+test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server (SHARE=6: one test in six)
 	@BROKERD_TEST_POSTGRES_SHARE=$(SHARE) go run ./internal/postgrestest/with \
 		go run ./scripts/testrun $(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(LONG_TESTS_POSTGRES) $(POSTGRES_TESTS)
 
