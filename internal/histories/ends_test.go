@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,7 +140,7 @@ func TestTurns_AreInOrderWithWhatTheBrokerEnds(t *testing.T) {
 		t.Error("there is no order")
 	}
 	for i, what := range map[int]string{ended: "the end of the ticket", len(all) - 2: "the end of the hold"} {
-		rest := append(all[:i:i], all[i+1:]...)
+		rest := slices.Concat(all[:i], all[i+1:])
 		if porcupine.CheckOperations(turnsModel(m, false), rest) {
 			t.Errorf("there is an order without %s", what)
 		}

@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"brokerd/internal/store"
+)
+
+// connect connects to the server, again if the connection was lost. The writer's connection takes the lock, and refuses
+// to go on if another broker has written meanwhile.
+func (c *conn) connect(ctx context.Context) error {
+	if c.pg != nil {
+		return nil
+	}
+	pg, err := pgconn.ConnectConfig(ctx, c.db.config) // connectTime for each host
+	if err != nil {
+		return classify(err, true)
+	}
+	c.pg, c.pending, c.closed, c.begun = pg, nil, nil, false
+	c.made++
+	if err := c.prepareSession(ctx); err != nil {
+		lost := pg.IsClosed()
+		c.drop()
+		return classify(err, lost)
+	}
+	return nil
+}
+
+func (c *conn) prepareSession(ctx context.Context) error {
+	if err := c.set(ctx); err != nil || c.use != store.UseWrite {
+		return err
+	}
+	err := c.lock(ctx)
+	var refused *pgconn.PgError
+	inUse := errors.As(err, &refused) && refused.Code == "55P03"
+	switch {
+	case inUse && c.epoch == 0:
+		return errInUse()
+	case err != nil && !inUse || c.epoch == 0:
+		return err
+	}
+	var epoch int64
+	if err := c.scan(`SELECT epoch FROM meta`, &epoch); err != nil {
+		return err
+	}
+	switch {
+	case epoch != c.epoch:
+		return errDeposed()
+	case inUse:
+		return errLost() // another broker may be about to begin
+	}
+	return nil
+}
+
+// set checks a new connection and gives it its settings.
+func (c *conn) set(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if c.use == store.UseWrite && c.epoch == 0 { // before anything that stays with a connection of a pooler
+		if err := c.checkPooler(ctx); err != nil {
+			return err
+		}
+	}
+	own := [...]string{store.UseWrite: writerSettings, store.UseRead: readerSettings, store.UseInspect: inspectorSettings,
+		store.UseAside: ``}[c.use]
+	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || c.use != store.UseWrite {
+		return err
+	}
+	return c.check()
+}
+
+// lock takes the lock of the writer. First it ends the process of the server that had it for this connection before: if
+// the network has lost that connection, the server may not know yet.
+func (c *conn) lock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if c.process != "" {
+		text := fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %s AND `+holds,
+			c.process, writerLock)
+		if _, err := c.pg.Exec(ctx, text).ReadAll(); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf(`
+		SET lock_timeout = '%ds'; SELECT pg_advisory_lock(%d); SET lock_timeout = 0;
+		SELECT pg_backend_pid(), pg_is_in_recovery()`, int(connectTime.Seconds())-1, writerLock)
+	results, err := c.pg.Exec(ctx, text).ReadAll()
+	if err != nil {
+		return err
+	}
+	is := results[len(results)-1].Rows[0]
+	if c.process = string(is[0]); string(is[1]) == "t" { // its lock is not the primary's, and it may lack commits
+		return errReadOnly()
+	}
+	return nil
+}
+
+// holds is the condition for rows of pg_locks of an advisory lock of this database.
+const holds = `locktype = 'advisory' AND classid = 0 AND objid = %d
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
