@@ -295,7 +295,9 @@ func TestCompletion_KnowsReceiversAndTypes(tt *testing.T) {
 		for until := time.Now().Add(testkit.Patience); ; {
 			lines = strings.Split(must0(t, append([]string{"__complete"}, strings.Split(args, "|")...)...), "\n")
 			missing = slices.DeleteFunc(strings.Fields(want), func(word string) bool {
-				return slices.ContainsFunc(lines, func(line string) bool { return line == word || strings.HasPrefix(line, word+"\t") })
+				return slices.ContainsFunc(lines, func(line string) bool {
+					return line == word || strings.HasPrefix(line, word+"\t")
+				})
 			})
 			if len(missing) == 0 || len(lines) > 2 || time.Now().After(until) {
 				break

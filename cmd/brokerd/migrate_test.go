@@ -112,7 +112,8 @@ func TestMigrate_AFolderOfArtifactsServesBothSides(t *testing.T) {
 	before, err := os.Stat(kept)
 	apptest.NoError(t, err)
 	there := []string{"migrate", "--from", p.dir, "--to", database}
-	want := "is missing in " + filepath.Join(p.dir, "artifacts") + ": name the folder of artifacts with which the broker ran"
+	want := "is missing in " + filepath.Join(p.dir, "artifacts") +
+		": name the folder of artifacts with which the broker ran"
 	if text := fails(t, 1, there...); !strings.Contains(text, want) {
 		t.Errorf("without --artifacts: %s", text)
 	}

@@ -20,8 +20,8 @@ func InUse(err error) bool {
 }
 
 // Check looks over a data folder, or a database on a server, while no daemon runs on it. It returns what is
-// wrong, one line each, and a line on what was counted. It makes no folder and no database, and uses no data folder with
-// Store.
+// wrong, one line each, and a line on what was counted. It makes no folder and no database, and with Store it uses no
+// data folder.
 func Check(ctx context.Context, c Config) (problems []string, counted string, err error) {
 	if c, err = c.alone(); err != nil {
 		return nil, "", err

@@ -67,7 +67,7 @@ func (p *probes) halted() error {
 		return err
 	}
 	tried := p.tries.DoChan("", func() (any, error) { return nil, p.try() }) // one at a time, however many ask
-	timer := time.NewTimer(patience)                                         //nolint:forbidigo // of a monitor, which has its own clock
+	timer := time.NewTimer(patience)                                         //nolint:forbidigo // a monitor has its own clock
 	defer timer.Stop()
 	select {
 	case result := <-tried:

@@ -153,8 +153,8 @@ var sequential = map[string]string{
 	"tasks.selectDue":        "its LIMIT ends it",
 }
 
-// TestQueries_PostgreSQLReadsNoGrowingTableUnnamed has PostgreSQL explain every statement, and those into which the writer
-// gathers it, as the connections of readers and of the writer plan them.
+// TestQueries_PostgreSQLReadsNoGrowingTableUnnamed has PostgreSQL explain every statement, and those into which the
+// writer gathers them, as the connections of readers and of the writer plan them.
 func TestQueries_PostgreSQLReadsNoGrowingTableUnnamed(t *testing.T) {
 	t.Parallel()
 	db := postgresTables(t)

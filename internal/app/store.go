@@ -113,8 +113,8 @@ const (
 	serverPause    = time.Second
 )
 
-// passing are the reasons for which a start waits: the server cannot be reached yet, was not made the primary yet, or has
-// no connection left at present.
+// passing are the reasons for which a start waits: the server cannot be reached yet, was not made the primary yet, or
+// has no connection left at present.
 var passing = []string{postgres.ReasonLost, postgres.ReasonReadOnly, postgres.ReasonBusy}
 
 // openPatiently opens the store. It waits for a database server that is not ready yet.

@@ -16,8 +16,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// recordEnds adds to a history which tickets and holds the broker has ended by itself. On a slow machine a client can be
-// silent for longer than the broker keeps them for it. Its event log tells when that was, by its revisions.
+// recordEnds adds to a history which tickets and holds the broker has ended by itself. On a slow machine a client can
+// make no call for longer than the broker keeps them for it. Its event log says when that was, by its revisions.
 func recordEnds(ctx context.Context, h *history, m *menu) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "brokerd-session", h.session, "brokerd-agent", agentName(0))
 	request := &pb.ListEventsRequest{PageSize: 1000, Filter: &pb.EventFilter{
@@ -49,7 +49,7 @@ func recordEnds(ctx context.Context, h *history, m *menu) error {
 // soonest is the shortest time after which the broker ends what its owner does not ask for, less the length of a batch.
 const soonest = 9 * time.Second
 
-// recordEnd adds an end that an event tells of. It was made before an answer that names a later revision, at the latest
+// recordEnd adds an end that an event reports. The end was committed before any answer that names a later revision, and
 // before the time until. It is an error if its owner had asked for the same shortly before.
 func (h *history) recordEnd(end turnCall, e *pb.Event, until int64) error {
 	at := e.GetTime().AsTime().Sub(h.start.Round(0)) // without the monotonic clock
@@ -62,7 +62,8 @@ func (h *history) recordEnd(end turnCall, e *pb.Event, until int64) error {
 		c := o.Input.(turnCall)
 		own := c.owner == end.owner && c.ask == end.ask
 		if own && c.verb == request && o.Return <= at.Nanoseconds() && o.Call > (at-soonest).Nanoseconds() {
-			return fmt.Errorf("%s: %s: its owner had asked for it %v before", e.GetType(), e.GetDetails(), at-time.Duration(o.Return))
+			return fmt.Errorf("%s: %s: its owner had asked for it %v before",
+				e.GetType(), e.GetDetails(), at-time.Duration(o.Return))
 		}
 		if end.verb == expire && known && a.fate != nil && own && a.fate.fence > end.fence {
 			a.fate.fence = 0

@@ -41,7 +41,8 @@ type kind struct {
 
 func kinds() []kind {
 	turns := func(name string, m *menu) kind {
-		return kind{name, turnsModel(m, false), turnsModel(m, true), func(c *client) func() error { return newTurnsClient(c, m) },
+		return kind{name, turnsModel(m, false), turnsModel(m, true),
+			func(c *client) func() error { return newTurnsClient(c, m) },
 			func(ctx context.Context, h *history) error { return recordEnds(ctx, h, m) }}
 	}
 	all := []kind{

@@ -5,12 +5,13 @@
 //	clients ── call, answer, from when to when ──► history ──► porcupine ◄── model (what the API promises)
 //
 // A history has six clients, agents in a session of its own, and 60 calls of each. There are seven kinds: keys, locks,
-// one token, locks and tokens together, tasks, votes, and decisions. Every fourth history runs on a daemon that is killed with SIGKILL and started
-// again all the time. A call that was cut off is made again: under its request id, or because that is harmless, so that its outcome is known in the end. At most two
-// a history are not; the model has them happen at some time, or never.
+// one token, locks and tokens together, tasks, votes, and decisions. Every fourth history runs on a daemon that is
+// killed with SIGKILL and started again all the time. A call that was cut off is made again: under its request id, or
+// because that is harmless, so that its outcome is known in the end. At most two a history are not; the model has them
+// happen at some time, or never.
 //
-// The models know no time. What the broker ends because its owner was silent for too long, such as a ticket that it did not
-// wait for, is a call of its own in the history, taken from the event log.
+// The models know no time. What the broker ends because its owner made no call for too long, such as a ticket, is a
+// call of its own in the history, taken from the event log.
 //
 // The models go by more than the answers: what the broker names as revision, fence or ticket must grow along the order found.
 //

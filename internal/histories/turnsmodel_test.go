@@ -27,7 +27,7 @@ const (
 	pass   // a token to another client
 	list   // all locks and tickets
 	look   // at a token
-	lapse  // by the broker: of a ticket that nobody waited for
+	lapse  // by the broker: of a ticket for which no call waited
 	expire // by the broker: of a hold that its owner did not ask for, or did not extend
 )
 
@@ -187,7 +187,7 @@ func (t *turns) step(c turnCall, a turnAnswer) bool {
 	}
 }
 
-// lost goes on by what the broker has ended of some places.
+// lost ends a ticket or a hold that the broker has ended.
 func (t *turns) lost(from *[]place, c turnCall, a turnAnswer) bool {
 	i := at(*from, c.owner, c.ask)
 	if i < 0 || !t.learn(&(*from)[i], c.fence) || !t.seen(a.number) {

@@ -22,7 +22,8 @@ func (t turns) String() string {
 }
 
 func describeTurns(m *menu, c turnCall, output any) string {
-	names := []string{"request", "granted", "queued", "aborted", "take", "busy", "release", "release all", "extend", "fenced", "pass", "list", "look", "lapse", "expire"}
+	names := []string{"request", "granted", "queued", "aborted", "take", "busy", "release", "release all",
+		"extend", "fenced", "pass", "list", "look", "lapse", "expire"}
 	what := names[c.verb]
 	if c.verb != list && c.verb != releaseAll {
 		what += " " + m.asks[c.ask].String()

@@ -95,7 +95,8 @@ func (s *Snapshot) read(fn func(*Snapshot) error) error {
 
 // snapshot returns the snapshot of the transaction that has begun on a connection.
 func (s *Store) snapshot(ctx context.Context, c *conn) *Snapshot {
-	return &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now(), most: s.readTime, least: s.writer.revision.Load()}
+	return &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now(), most: s.readTime,
+		least: s.writer.revision.Load()}
 }
 
 // ReadPage is Read for a page that a stream sends. Pages use at most half of the connections, so

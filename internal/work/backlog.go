@@ -142,7 +142,8 @@ func (b *Backlog) finish(ctx context.Context, query string, args ...any) error {
 	}
 }
 
-// Start resumes the chores that were unfinished when the broker stopped, and waits for others. Errors: those of the store.
+// Start resumes the chores that were unfinished when the broker stopped, and waits for others. Errors: those of the
+// store.
 func (b *Backlog) Start(ctx context.Context) error {
 	var all []int64
 	err := b.store.Read(ctx, func(snap *store.Snapshot) (err error) {

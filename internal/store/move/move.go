@@ -154,7 +154,8 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	if marked, err := to.mark(ctx); err != nil {
 		return r, fmt.Errorf("mark %s: %w", o.To.Name, err)
 	} else if !marked {
-		return r, fault.New(fault.Precondition, "NOT_EMPTY", "another brokerd has just used %s: name an empty place", o.To.Name)
+		return r, fault.New(fault.Precondition, "NOT_EMPTY",
+			"another brokerd has just used %s: name an empty database, or a folder without a database", o.To.Name)
 	}
 	if o.Contents != nil {
 		if err := o.Contents(); err != nil {
@@ -187,7 +188,8 @@ func (o *Options) leave(ctx context.Context, from end, copied version) error {
 	return nil
 }
 
-// checkPlaces refuses a source whose data continues elsewhere, and a target with data. Each change of data has a revision.
+// checkPlaces refuses a source whose data continues elsewhere, and a target with data. Each change of data has a
+// revision.
 func (o *Options) checkPlaces(ctx context.Context, from, to end) error {
 	_, movedTo, err := from.meta(ctx)
 	if err != nil {

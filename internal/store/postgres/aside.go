@@ -48,7 +48,8 @@ func (c *conn) again(items []item) ([]*pgconn.Result, error) {
 // endAsides ends the transactions that brokers before this one still run beside their writers.
 func (c *conn) endAsides() error {
 	var left int64
-	err := c.scan(fmt.Sprintf(`SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, %d)) FROM pg_locks WHERE `+holds,
+	err := c.scan(fmt.Sprintf(`
+		SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, %d)) FROM pg_locks WHERE `+holds,
 		connectTime.Milliseconds(), asideLock), &left)
 	if err == nil && left > 0 {
 		err = errInUse()

@@ -68,7 +68,8 @@ func classify(err error, lost bool) error {
 }
 
 func errReadOnly() *fault.Error {
-	return fault.New(fault.Unavailable, ReasonReadOnly, "the database takes no changes: it is a standby, or set to read only")
+	return fault.New(fault.Unavailable, ReasonReadOnly,
+		"the database takes no changes: it is a standby, or set to read only")
 }
 
 // withCause adds to the message of a fault what the server or the network says, on one line. The person who starts a

@@ -18,7 +18,8 @@ func TestClassify_NamesWhatIsWrong(t *testing.T) {
 	for code, reason := range map[string]string{
 		"53100": "DISK_FULL", "53300": "DATABASE_BUSY", "25006": "READ_ONLY", "57014": "TOO_SLOW", "55P03": "TOO_SLOW",
 		"XX001": "DATABASE_DAMAGED", "XX002": "DATABASE_DAMAGED", "28P01": "DATABASE_DENIED", "28000": "DATABASE_DENIED",
-		"42501": "DATABASE_DENIED", "3D000": "NO_DATABASE", "53200": "IO_ERROR", "58030": "IO_ERROR", "08006": "DATABASE_LOST",
+		"42501": "DATABASE_DENIED", "3D000": "NO_DATABASE", "53200": "IO_ERROR", "58030": "IO_ERROR",
+		"08006": "DATABASE_LOST",
 		"57P01": "DATABASE_LOST", "57P03": "DATABASE_LOST", "25P03": "DATABASE_LOST", "42P01": "", "23505": "", "22012": "",
 	} {
 		cause := fmt.Errorf("statement: %w", &pgconn.PgError{Code: code})

@@ -63,8 +63,8 @@ func (s *stmt) gathered() *gathering {
 	return g
 }
 
-// Gather returns the statement into which those of one text are gathered, with the types of its arrays, and the table that
-// an INSERT fills. The text of a statement that is not gathered is empty.
+// Gather returns the statement into which those of one text are gathered, with the types of its arrays, and the table
+// that an INSERT fills. The text of a statement that is not gathered is empty.
 func Gather(text string, elements []uint32) (table, gathered string, types []uint32) {
 	types = make([]uint32, len(elements))
 	names := make([]string, len(elements))
