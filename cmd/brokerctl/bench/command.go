@@ -172,9 +172,6 @@ func runBench(g *command.Given) error {
 	return err
 }
 
-// unused is the highest revision of a database that has only been started on.
-const unused = 100
-
 // checkUnused refuses a database with data of a broker: only benchmarks may have used it.
 func checkUnused(ctx context.Context, connect Connect) error {
 	cl, err := connect(ctx)
@@ -186,16 +183,15 @@ func checkUnused(ctx context.Context, connect Connect) error {
 	if err != nil {
 		return err
 	}
-	own, others := 0, 0
-	for _, s := range page.GetSessions() {
-		switch {
-		case s.GetDescription() == description:
-			own++
-		case s.GetName() != "default":
-			others++
-		}
+	status, err := cl.As("").Admin().GetStatus(ctx, &pb.GetStatusRequest{})
+	if err != nil {
+		return err
 	}
-	if others > 0 || own == 0 && page.GetRevision() > unused {
+	used := status.GetAgents() > 0 // in the default session, which every database has
+	for _, s := range page.GetSessions() {
+		used = used || s.GetName() != "default" && s.GetDescription() != description
+	}
+	if used {
 		return problem.Usagef("--store: the database has data of a broker, and bench would write beside it: " +
 			"name a database of its own")
 	}
