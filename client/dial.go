@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -40,7 +40,8 @@ type Client struct {
 type link struct {
 	conn        *grpc.ClientConn
 	address     string
-	plain       string // the HOST:PORT of a connection without TLS; empty for others
+	targets     map[string]target // by where
+	plain       string            // the first HOST:PORT of a connection without TLS; empty for others
 	credential  string
 	onRetry     func(err error, in time.Duration)
 	trace       func(context.Context) string // see WithTracing; nil finds nothing
@@ -67,7 +68,8 @@ type options struct {
 type Option func(*options)
 
 // WithAddress names the broker: unix:///path/of/socket, tls://host:port, or host:port, which means TLS
-// if there are settings for it. Without TLS, host is this machine.
+// if there are settings for it. Without TLS, host is this machine. Replicas of one broker may have several addresses, with
+// commas between them: the client connects to the first that answers, and again when it loses the connection.
 func WithAddress(address string) Option {
 	return func(o *options) { o.address = address }
 }
@@ -134,26 +136,25 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 			o.credential = local.credential
 		}
 	}
-	target, err := parseAddress(o.address)
-	if err != nil {
-		return nil, err
+	l := &link{
+		address: o.address, credential: o.credential, onRetry: o.onRetry, trace: o.trace, traceParent: o.traceParent,
+		targets: map[string]target{},
 	}
-	target.secure = target.secure || target.network == "tcp" && o.tls != TLS{}
-	l := &link{address: o.address, credential: o.credential, onRetry: o.onRetry, trace: o.trace, traceParent: o.traceParent}
-	transport := insecure.NewCredentials()
-	switch {
-	case target.secure:
-		host, _, _ := net.SplitHostPort(target.where) // it has been parsed
-		if _, err := o.tls.config(host); err != nil {
-			return nil, &AddressError{o.address, "cannot be used: " + err.Error()}
+	places := manual.NewBuilderWithScheme("brokerd")
+	var state resolver.State
+	for address := range strings.SplitSeq(o.address, ",") {
+		to, err := parseAddress(strings.TrimSpace(address))
+		if err != nil {
+			return nil, err
 		}
-		transport = encryption{l, o.tls, host}
-	case target.network == "tcp" && !loopback(target.where):
-		return nil, &AddressError{o.address, "is not on this machine, which needs TLS: write tls://" + target.where}
-	case target.network == "tcp":
-		l.plain = target.where
+		if err := l.add(to, o.tls, address); err != nil {
+			return nil, err
+		}
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: to.where, ServerName: to.authority()})
 	}
-	if l.conn, err = grpc.NewClient("passthrough:///broker", l.dialOptions(target, transport)...); err != nil {
+	places.InitialState(state)
+	var err error
+	if l.conn, err = grpc.NewClient("brokerd:///broker", l.dialOptions(places, o.tls)...); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", o.address, err)
 	}
 	if err := l.connect(ctx, o.wait); err != nil {
@@ -161,6 +162,23 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 		return nil, err
 	}
 	return newClient(l, o.identity), nil
+}
+
+// add has the link connect to one more target.
+func (l *link) add(to target, settings TLS, address string) error {
+	to.secure = to.secure || to.network == "tcp" && settings != TLS{}
+	switch {
+	case to.secure:
+		if _, err := settings.config(""); err != nil {
+			return &AddressError{address, "cannot be used: " + err.Error()}
+		}
+	case to.network == "tcp" && !loopback(to.where):
+		return &AddressError{address, "is not on this machine, which needs TLS: write tls://" + to.where}
+	case to.network == "tcp" && l.plain == "":
+		l.plain = to.where
+	}
+	l.targets[to.where] = to
+	return nil
 }
 
 func newClient(l *link, id Identity) *Client {
@@ -257,16 +275,12 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.calls }
 
 // dialOptions are the connection's settings: windows of fixed size, because the automatic ones cost pings
 // on a connection that is busy anyway, and no falling asleep, because an idle agent waits on a stream.
-func (l *link) dialOptions(to target, transport credentials.TransportCredentials) []grpc.DialOption {
-	authority := to.where
-	if to.network == "unix" {
-		authority = "localhost"
-	}
+func (l *link) dialOptions(places resolver.Builder, settings TLS) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(transport),
-		grpc.WithAuthority(authority),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return l.dial(ctx, to.network, to.where)
+		grpc.WithResolvers(places),
+		grpc.WithTransportCredentials(transport{link: l, settings: settings}),
+		grpc.WithContextDialer(func(ctx context.Context, where string) (net.Conn, error) {
+			return l.dial(ctx, l.targets[where].network, where)
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),
@@ -330,6 +344,14 @@ func (l *link) fault(ctx context.Context) *error {
 type target struct {
 	network, where string // for net.Dial
 	secure         bool   // with TLS
+}
+
+// authority is the name of the broker for HTTP/2.
+func (t target) authority() string {
+	if t.network == "unix" {
+		return "localhost"
+	}
+	return t.where
 }
 
 func parseAddress(address string) (target, error) {

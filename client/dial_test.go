@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -227,5 +228,32 @@ func TestDial_WithWaitOutlastsABrokerThatIsNotReadyYet(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+func TestDial_AClientOfSeveralReplicasGoesOnWithAnotherAddress(t *testing.T) {
+	t.Parallel()
+	first, second := newDaemon(t), newDaemon(t)
+	address := "unix:///nowhere/brokerd.sock," + first.app.Addresses()[0] + ", " + second.app.Addresses()[0]
+	c, err := client.Dial(t.Context(), client.WithAddress(address))
+	apptest.NoError(t, err)
+	defer c.Close()
+	folder := func() string {
+		t.Helper()
+		for {
+			out, err := c.Admin().GetStatus(t.Context(), &pb.GetStatusRequest{}, grpc.WaitForReady(true))
+			if status.Code(err) == codes.Unavailable { // the call under way is lost with its connection
+				continue
+			}
+			apptest.NoError(t, err)
+			return out.GetDataDir()
+		}
+	}
+	if got := folder(); got != first.dir {
+		t.Errorf("at first, the broker in %s answers, not that in %s", got, first.dir)
+	}
+	first.stop(t)
+	if got := folder(); got != second.dir {
+		t.Errorf("then the broker in %s answers, not that in %s", got, second.dir)
 	}
 }

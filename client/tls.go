@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // probeTimeout bounds the search for the reason why a connection has failed.
@@ -70,16 +71,18 @@ func (t TLS) config(host string) (*tls.Config, error) {
 	return config, nil
 }
 
-// encryption are the transport credentials of a link that speaks TLS.
-type encryption struct {
+// transport are the transport credentials of a link, which speaks TLS to the targets that are secure.
+type transport struct {
 	link     *link
 	settings TLS
-	host     string
 }
 
 // ClientHandshake implements credentials.TransportCredentials. The link notes why a handshake fails.
-func (e encryption) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, err := e.handshake(ctx, raw)
+func (e transport) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if !e.link.targets[authority].secure {
+		return insecure.NewCredentials().ClientHandshake(ctx, authority, raw)
+	}
+	conn, err := e.handshake(ctx, authority, raw)
 	if err != nil {
 		err = e.link.explainTLS(err)
 		e.link.dialFault.Store(&err)
@@ -91,8 +94,9 @@ func (e encryption) ClientHandshake(ctx context.Context, _ string, raw net.Conn)
 	}, nil
 }
 
-func (e encryption) handshake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
-	config, err := e.settings.config(e.host)
+func (e transport) handshake(ctx context.Context, authority string, raw net.Conn) (*tls.Conn, error) {
+	host, _, _ := net.SplitHostPort(authority) // it has been parsed
+	config, err := e.settings.config(host)
 	if err != nil {
 		return nil, err
 	}
@@ -101,20 +105,25 @@ func (e encryption) handshake(ctx context.Context, raw net.Conn) (*tls.Conn, err
 }
 
 // ServerHandshake implements credentials.TransportCredentials. There is no server here.
-func (e encryption) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (e transport) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("these credentials are a client's")
 }
 
 // Info implements credentials.TransportCredentials.
-func (e encryption) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+func (e transport) Info() credentials.ProtocolInfo {
+	for _, to := range e.link.targets {
+		if to.secure {
+			return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+		}
+	}
+	return insecure.NewCredentials().Info()
 }
 
 // Clone implements credentials.TransportCredentials.
-func (e encryption) Clone() credentials.TransportCredentials { return e }
+func (e transport) Clone() credentials.TransportCredentials { return e }
 
 // OverrideServerName implements credentials.TransportCredentials; the settings have the name.
-func (e encryption) OverrideServerName(string) error { return nil }
+func (e transport) OverrideServerName(string) error { return nil }
 
 // encrypted is a connection on which the broker refuses the client's certificate after the client's
 // part of the handshake.

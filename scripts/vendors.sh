@@ -172,7 +172,7 @@ vendor_receipts() {
   for package in "$claude_code" "$codex" "$gemini" "$opencode"; do
     (project receipts "$package")
   done
-  TEST_PROGRAMS=$scratch/bin VENDOR_PROGRAMS=$programs within go test -count=1 -timeout 15m ./internal/vendortest
+  TEST_PROGRAMS=$scratch/bin VENDOR_PROGRAMS=$programs within go test -count=1 -timeout 30m ./internal/vendortest
 }
 
 install node@22 # the newest programs need it

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if dir := os.Getenv(asDaemon); dir != "" {
-		ready := func(*app.App) { _, _ = os.Stdout.WriteString("ready\n") }
+		ready := func(app.Daemon) { _, _ = os.Stdout.WriteString("ready\n") }
 		if err := app.Run(context.Background(), app.Config{Dir: dir}, ready); err != nil {
 			panic(err)
 		}

@@ -29,12 +29,11 @@ With -o json, a failed command writes an object to standard error:
 {"error":{"code","reason","message","fields","retry_after"}}. docs/json.md
 describes it, and the codes.`
 
-const environmentTopic = `Flags win over these variables, and the variables win over the file
-.brokerd.yaml.
+const environmentTopic = `Flags win over these variables, and these over the file .brokerd.yaml.
 
-  BROKERD_ADDR             the broker: unix:PATH, tls://HOST:PORT or HOST:PORT
+  BROKERD_ADDR             the broker, in the forms of --addr
   BROKERD_DATA             the data folder of the local broker
-  BROKERD_SESSION          the session to work in
+  BROKERD_SESSION          the session
   BROKERD_AGENT            the agent to act as
   BROKERD_INCARNATION      the number of the agent's registration
   BROKERD_HOLDER           the worker of the agent that owns locks and tokens

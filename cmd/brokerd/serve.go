@@ -52,10 +52,10 @@ and changes nothing else; a level that was given by flag stays.`,
 			}
 			// The daemon survives the process that reads its log.
 			signal.Ignore(syscall.SIGPIPE)
-			var running atomic.Pointer[app.App]
+			var running atomic.Pointer[app.Daemon]
 			defer onHangup(func() {
-				if a := running.Load(); a != nil {
-					a.ReloadCertificates()
+				if d := running.Load(); d != nil {
+					(*d).ReloadCertificates()
 				}
 				s.reload(level, levelByFlag, log)
 			})()
@@ -86,7 +86,7 @@ var errInputEnded = errors.New("standard input has ended")
 
 // serve runs the daemon until the command's context ends, or standard input if that is asked for. It
 // sets running while the daemon answers calls.
-func (s *settings) serve(cmd *cobra.Command, log *zap.Logger, running *atomic.Pointer[app.App]) (err error) {
+func (s *settings) serve(cmd *cobra.Command, log *zap.Logger, running *atomic.Pointer[app.Daemon]) (err error) {
 	if s.Temporary {
 		if err := s.claimFolder(); err != nil {
 			return err
@@ -103,8 +103,8 @@ func (s *settings) serve(cmd *cobra.Command, log *zap.Logger, running *atomic.Po
 	}
 	c := s.config()
 	c.Log = log
-	return app.Run(ctx, c, func(a *app.App) {
-		running.Store(a)
+	return app.Run(ctx, c, func(a app.Daemon) {
+		running.Store(&a)
 		if s.LogFormat != "console" {
 			log.Info("started", zap.String("version", c.Version), zap.Int("pid", os.Getpid()),
 				zap.Strings("listen", a.Addresses()), zap.String("data", a.Dir()), zap.String("sync", a.Sync()))

@@ -24,6 +24,7 @@ type settings struct {
 	File       string // --config
 	Data       string
 	Store      string
+	Replica    string
 	Password   string // --store-password-file: its path
 	Artifacts  string
 	Archive    string
@@ -48,6 +49,8 @@ type settings struct {
 func (s *settings) addFlags(f *pflag.FlagSet) {
 	s.addFolderFlags(f)
 	f.StringSliceVar(&s.Listen, "listen", nil, "HOST:PORT or unix:PATH, besides the socket in the data folder (repeatable); HOST beyond loopback needs TLS")
+	f.StringVar(&s.Replica, "replica", "",
+		"HOST:PORT at which other replicas on the database of --store reach this one (default: no other may use the database)")
 	f.StringVar(&s.TLSCert, "tls-cert", "", "file with the server's certificate (PEM): every HOST:PORT of --listen speaks TLS 1.3")
 	f.StringVar(&s.TLSKey, "tls-key", "", "file with the key of --tls-cert (PEM)")
 	f.StringVar(&s.ClientCA, "tls-client-ca", "", "file with authorities (PEM) whose client certificates identify agents")
@@ -226,7 +229,7 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Store: s.Store, PasswordFile: s.Password, Artifacts: s.Artifacts, Archive: s.Archive,
+		Dir: s.Data, Store: s.Store, Replica: s.Replica, PasswordFile: s.Password, Artifacts: s.Artifacts, Archive: s.Archive,
 		Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
 		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 		Traces: s.Traces, TraceSample: s.TraceSample,

@@ -18,6 +18,19 @@ type Facts struct {
 	Sync      store.Sync
 	DataDir   string
 	Listen    func() []string // addresses as clients dial them
+
+	// Replicas returns the address of the replica to which the caller has connected, and all replicas. It is nil without
+	// others.
+	Replicas func(ctx context.Context) (through string, all []Replica)
+}
+
+// A Replica is one of several brokerd on the same database.
+type Replica struct {
+	Address string
+	Version string
+	Leads   bool
+	Since   time.Duration // for which it has led
+	Silent  time.Duration // since its last sign
 }
 
 // Totals count the rows of the whole database.

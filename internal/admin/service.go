@@ -132,6 +132,15 @@ func (s *Service) daemon(ctx context.Context, out *pb.GetStatusResponse) error {
 	out.Commits = int64(stats.Commits)
 	out.CommitTime = durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1)))
 	out.Streams = int32(s.parts.Traffic.Streams())
+	if read := s.parts.Facts.Replicas; read != nil {
+		through, all := read(ctx)
+		out.Replica = through
+		for _, r := range all {
+			out.Replicas = append(out.Replicas, &pb.Replica{
+				Address: r.Address, Version: r.Version, Leads: r.Leads, LedFor: durationpb.New(r.Since), SilentFor: durationpb.New(r.Silent),
+			})
+		}
+	}
 	out.ProcessCpuTime, out.ProcessMemoryBytes = durationpb.New(cpu), memory
 	facts, err := s.parts.Store.Facts(ctx)
 	out.DatabaseBytes, out.Confirmed = facts.Bytes, facts.Confirmed

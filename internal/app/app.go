@@ -34,6 +34,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
+	"brokerd/internal/store/postgres"
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 	"brokerd/internal/web"
@@ -43,7 +44,9 @@ import (
 // An App is a running daemon. Its methods may be called concurrently.
 type App struct {
 	config   Config
-	metrics  string // where they are served
+	front    *front             // of a replica; nil without others
+	database *postgres.Database // of a replica
+	metrics  string             // where they are served
 	sync     store.Sync
 	failed   chan error
 	sleeping func(ctx context.Context) ([]string, error) // see SleepingMailboxes
@@ -54,7 +57,9 @@ type App struct {
 	closed bool // no address is opened any more
 
 	certificates *rpc.Certificates // nil without TLS
+	passage      *rpc.Passage      // of a replica: through which the front passes connections
 
+	began    time.Time                         // when it began to run the broker
 	reason   string                            // why Run stops the daemon
 	teardown []func(ctx context.Context) error // what Stop does, last one first
 	stopOnce sync.Once
@@ -80,6 +85,9 @@ func Start(ctx context.Context, c Config) (*App, error) {
 
 // Addresses returns where the daemon listens, as clients dial it; first the socket of the data folder.
 func (a *App) Addresses() []string {
+	if a.front != nil {
+		return a.front.Addresses()
+	}
 	a.door.Lock()
 	defer a.door.Unlock()
 	return slices.Clone(a.listen)
@@ -115,28 +123,42 @@ func (a *App) Stop(ctx context.Context) error {
 	return a.stopErr
 }
 
-// Run runs the daemon until ctx ends or it fails, and stops it. It calls ready once it answers calls.
-// The log gets a record of the stop; its reason is the cause of ctx or the failure.
-func Run(ctx context.Context, c Config, ready func(*App)) error {
+// A Daemon is what a program may ask of the daemon that it runs. Its methods may be called concurrently.
+type Daemon interface {
+	Addresses() []string
+	Metrics() string
+	Dir() string
+	Sync() string
+	ReloadCertificates()
+}
+
+// Run runs the daemon until ctx ends or it fails, and stops it. It calls ready once it answers calls, or with Replica
+// once it forwards them. The log gets a record of the stop; its reason is the cause of ctx or the failure.
+func Run(ctx context.Context, c Config, ready func(Daemon)) error {
+	if c.Replica != "" {
+		return runReplica(ctx, c, ready)
+	}
 	a, err := Start(ctx, c)
 	if err != nil {
 		return err
 	}
-	log, clock := a.config.Log, a.config.Clock
-	began := clock.Now()
 	ready(a)
-	var cause error
 	select {
 	case <-ctx.Done():
-		cause = context.Cause(ctx)
-	case err = <-a.failed:
-		cause = err
+		return a.end(ctx, context.Cause(ctx))
+	case err := <-a.failed:
+		return errors.Join(err, a.end(ctx, err))
 	}
+}
+
+// end stops the daemon, and logs that with its reason.
+func (a *App) end(ctx context.Context, cause error) error {
+	log, clock := a.config.Log, a.config.Clock
 	a.reason = cause.Error()
 	reason := zap.String("reason", a.reason)
 	stopped := clock.Now()
-	log.Info("stopping", reason, zap.Duration("ran", stopped.Sub(began).Round(time.Millisecond)))
-	err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
+	log.Info("stopping", reason, zap.Duration("ran", stopped.Sub(a.began).Round(time.Millisecond)))
+	err := a.Stop(context.WithoutCancel(ctx))
 	log.Info("stopped", reason, zap.Duration("took", clock.Since(stopped).Round(time.Millisecond)))
 	return err
 }
@@ -145,7 +167,6 @@ func Run(ctx context.Context, c Config, ready func(*App)) error {
 // together. Each part registers how it ends the moment it exists.
 func (a *App) start(ctx context.Context) error {
 	c, log := a.config, a.config.Log
-	began := c.Clock.Now()
 	var err error
 	if a.sync, err = store.ParseSync(c.Sync); err != nil {
 		return err
@@ -157,11 +178,15 @@ func (a *App) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(c.checkAddresses(), c.checkTraces()); err != nil {
-		return err
-	}
-	if a.certificates, err = c.certificates(); err != nil {
-		return err
+	if a.front != nil {
+		a.certificates = a.front.certificates
+	} else {
+		if err := errors.Join(c.checkAddresses(), c.checkTraces()); err != nil {
+			return err
+		}
+		if a.certificates, err = c.certificates(); err != nil {
+			return err
+		}
 	}
 
 	p := &parts{}
@@ -169,10 +194,11 @@ func (a *App) start(ctx context.Context) error {
 	// The store, and with it the lock on the data folder.
 	measured := newMetrics(c)
 	reserve := diskguard.NewReserve(c.Dir, log.Named("disk"))
-	p.store, err = openStore(ctx, c, store.Options{Sync: a.sync, Checkpoint: checkpoint, Full: reserve.Free}, measured)
+	p.store, err = openStore(ctx, c, a.storeOptions(store.Options{Sync: a.sync, Checkpoint: checkpoint, Full: reserve.Free}), measured)
 	if err != nil {
 		return err
 	}
+	a.began = c.Clock.Now()
 	a.onStop(func(context.Context) error { return p.store.Close() })
 	a.onStop(func(context.Context) error { a.serving.Wait(); return nil })
 
@@ -245,6 +271,9 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
 	p.handoffs = handoffs.New(desk, p.tasks, p.locks, p.artifacts)
 	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
+	if a.front != nil {
+		p.auth.AlsoOperators(a.front.replica.Operator)
+	}
 	p.votes = votes.New(desk)
 	p.decisions = decisions.New(desk, p.locks, p.diagnose)
 	p.work = []workKind{p.decisions, p.blockers, p.handoffs, p.votes} // in the order in which reports have them
@@ -292,7 +321,10 @@ func (a *App) start(ctx context.Context) error {
 		Observer:     watch,
 	})
 	webListener := p.rpc.Web()
-	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.Addresses}
+	facts := admin.Facts{Version: c.Version, StartedAt: a.began, Sync: a.sync, DataDir: c.Dir, Listen: a.Addresses}
+	if a.front != nil {
+		facts.Replicas = a.front.replicas
+	}
 	a.reportDamage(p.store, p.rpc)
 	p.backup = backup.New(backup.Options{
 		Store:       p.store,
@@ -416,7 +448,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	p.store.CheckBehind()
 	health.enter(serving)
-	return nil
+	return a.takeLead(ctx)
 }
 
 func (a *App) onStop(stop func(ctx context.Context) error) { a.teardown = append(a.teardown, stop) }

@@ -20,6 +20,8 @@ const DefaultStopTimeout = 5 * time.Second
 type Config struct {
 	Dir   string // the data folder
 	Store string // URL of the PostgreSQL database that has the data; empty = SQLite in the data folder
+	// Replica is the address HOST:PORT at which other replicas on Store reach this one; empty = no other may use Store.
+	Replica string
 	// PasswordFile has the password of the user in Store; empty = it comes from PGPASSWORD or .pgpass.
 	PasswordFile string
 	Artifacts    string        // folder of the contents of artifacts; empty = in Dir, or in Store
@@ -62,6 +64,9 @@ func (c Config) complete() (Config, error) {
 		if *folder, err = filepath.Abs(*folder); err != nil {
 			return c, err
 		}
+	}
+	if c.Replica != "" && c.Store == "" {
+		return c, fault.Field("replica", "needs a database on PostgreSQL, which replicas share: give store too")
 	}
 	if c.Sync == "" {
 		c.Sync = store.SyncFull.String()

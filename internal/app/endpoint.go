@@ -13,21 +13,32 @@ import (
 // Clients that are given no address look there.
 const EndpointFile = "endpoint"
 
-// announce writes the endpoint file, whole or not at all.
+// announce writes the endpoint file.
 func (a *App) announce() error {
-	path := filepath.Join(a.config.Dir, EndpointFile)
-	a.onStop(func(context.Context) error {
+	if a.front != nil {
+		return nil // it is written already
+	}
+	remove, err := writeEndpoint(a.config.Dir, a.Addresses()[0])
+	if err == nil {
+		a.onStop(func(context.Context) error { return remove() })
+	}
+	return err
+}
+
+// writeEndpoint writes the endpoint file, whole or not at all, and returns what removes it.
+func writeEndpoint(dir, address string) (remove func() error, err error) {
+	path := filepath.Join(dir, EndpointFile)
+	partial := path + ".new"
+	if err := os.WriteFile(partial, []byte(address+"\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write endpoint file: %w", err)
+	}
+	if err := os.Rename(partial, path); err != nil {
+		return nil, fmt.Errorf("write endpoint file: %w", err)
+	}
+	return func() error {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove endpoint file: %w", err)
 		}
 		return nil
-	})
-	partial := path + ".new"
-	if err := os.WriteFile(partial, []byte(a.Addresses()[0]+"\n"), 0o600); err != nil {
-		return fmt.Errorf("write endpoint file: %w", err)
-	}
-	if err := os.Rename(partial, path); err != nil {
-		return fmt.Errorf("write endpoint file: %w", err)
-	}
-	return nil
+	}, nil
 }

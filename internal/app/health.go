@@ -113,9 +113,13 @@ func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "o
 // readyz answers 200 while the broker serves, accepts changes and delivers work, else 503 and the
 // reason.
 func (p *probes) readyz(w http.ResponseWriter, _ *http.Request) {
+	answerReady(w, p.problem())
+}
+
+// answerReady answers with a problem; empty if there is none.
+func answerReady(w http.ResponseWriter, problem string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	problem := p.problem()
 	if problem != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	} else {

@@ -54,7 +54,7 @@ func TestStart_EventSaysHowTheLastRunEndedAndForHowLongTheBrokerWasDown(t *testi
 	clock := clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	config := app.Config{Dir: folder(t), Sync: "normal", Version: "test", Clock: clock}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	apptest.NoError(t, app.Run(ctx, config, func(*app.App) { cancel(errors.New("the lamp is out")) }))
+	apptest.NoError(t, app.Run(ctx, config, func(app.Daemon) { cancel(errors.New("the lamp is out")) }))
 	clock.Advance(90 * time.Second)
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Dir, c.Clock = config.Dir, clock }))
 	var details []string

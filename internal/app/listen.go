@@ -63,33 +63,42 @@ func (c *Config) checkAddresses() error {
 	return nil
 }
 
-// open opens the Unix socket of the data folder and the listeners of the configuration.
+// open opens the listeners of the server.
 func (a *App) open() ([]net.Listener, error) {
-	var listeners []net.Listener
-	add := func(l net.Listener, err error) error {
-		if err != nil {
-			return err
-		}
+	if a.front != nil {
+		a.passage = rpc.NewPassage()
+		return []net.Listener{a.passage}, nil
+	}
+	listeners, err := a.config.open()
+	for _, l := range listeners {
 		// The server closes it too; this is for a start that ends before it serves.
 		a.onStop(func(context.Context) error { _ = l.Close(); return nil })
-		listeners = append(listeners, l)
-		a.listen = append(a.listen, a.dialled(l))
-		return nil
+		a.listen = append(a.listen, dialled(l, a.certificates))
 	}
-	if err := add(rpc.ListenDefault(a.config.Dir)); err != nil {
+	return listeners, err
+}
+
+// open opens the Unix socket of the data folder and the listeners of the configuration. With an error, it returns those
+// that it has opened.
+func (c *Config) open() ([]net.Listener, error) {
+	l, err := rpc.ListenDefault(c.Dir)
+	if err != nil {
 		return nil, fmt.Errorf("listen in the data folder: %w", err)
 	}
-	for _, address := range a.config.Listen {
-		if err := add(rpc.Listen(address, a.config.reach())); err != nil {
-			return nil, fmt.Errorf("listen on %s: %w", address, err)
+	listeners := []net.Listener{l}
+	for _, address := range c.Listen {
+		l, err := rpc.Listen(address, c.reach())
+		if err != nil {
+			return listeners, fmt.Errorf("listen on %s: %w", address, err)
 		}
+		listeners = append(listeners, l)
 	}
 	return listeners, nil
 }
 
 // dialled returns the address of a listener as clients dial it.
-func (a *App) dialled(l net.Listener) string {
-	if a.certificates != nil && l.Addr().Network() == "tcp" {
+func dialled(l net.Listener, certificates *rpc.Certificates) string {
+	if certificates != nil && l.Addr().Network() == "tcp" {
 		return "tls://" + rpc.Address(l)
 	}
 	return rpc.Address(l)
@@ -113,25 +122,45 @@ func (a *App) closeDoor() {
 
 // openLoopback returns the first TCP address on which the daemon listens. If there is none, it opens one on loopback.
 func (a *App) openLoopback(server *rpc.Server) (address string, opened bool, err error) {
+	if a.front != nil {
+		return a.front.openLoopback()
+	}
 	a.door.Lock()
 	defer a.door.Unlock()
-	for _, address := range a.listen {
-		if !strings.HasPrefix(address, "unix:") {
-			return address, false, nil
-		}
+	if address := firstTCP(a.listen); address != "" {
+		return address, false, nil
 	}
-	if a.closed {
-		return "", false, fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker is stopping")
-	}
-	l, err := rpc.Listen("127.0.0.1:0", rpc.Loopback)
+	l, err := listenLoopback(a.closed)
 	if err != nil {
-		return "", false, fault.New(fault.Unavailable, "CANNOT_LISTEN", "cannot listen on 127.0.0.1: %v", err)
+		return "", false, err
 	}
-	address = a.dialled(l)
+	address = dialled(l, a.certificates)
 	a.listen = append(a.listen, address)
 	a.config.Log.Info("listening on loopback, as an operator has asked", zap.String("address", address))
 	a.serve(server, l)
 	return address, true, nil
+}
+
+// firstTCP returns the first address that is no Unix socket; empty if there is none.
+func firstTCP(addresses []string) string {
+	for _, address := range addresses {
+		if !strings.HasPrefix(address, "unix:") {
+			return address
+		}
+	}
+	return ""
+}
+
+// listenLoopback opens any free port on loopback, unless the daemon stops.
+func listenLoopback(stops bool) (net.Listener, error) {
+	if stops {
+		return nil, fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker is stopping")
+	}
+	l, err := rpc.Listen("127.0.0.1:0", rpc.Loopback)
+	if err != nil {
+		return nil, fault.New(fault.Unavailable, "CANNOT_LISTEN", "cannot listen on 127.0.0.1: %v", err)
+	}
+	return l, nil
 }
 
 // stopServer permits calls to finish until StopTimeout, by the real clock: the process that waits for

@@ -26,15 +26,20 @@ func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source, health *pr
 	if m == nil {
 		return nil
 	}
-	l, err := rpc.Listen(a.config.Metrics, rpc.LoopbackAlways)
-	if err != nil {
-		return err
-	}
 	m.Read(source)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", health.readyz)
+	if a.front != nil {
+		m.Replica(a.front.standing)
+		a.front.answerBy(a, mux)
+		return nil
+	}
+	l, err := rpc.Listen(a.config.Metrics, rpc.LoopbackAlways)
+	if err != nil {
+		return err
+	}
 	a.metrics = rpc.Address(l)
 	a.serveHTTP("metrics", l, mux)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -15,10 +16,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"go.uber.org/zap"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/metrics"
 )
 
 // scrape reads the metrics as Prometheus does.
@@ -204,12 +207,21 @@ func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	smallLoad(t, b)
-	got, page := scrape(t, b)
-	problems, err := promlint.New(strings.NewReader(page)).Lint()
-	apptest.NoError(t, err)
-	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "brokerd_") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
+	_, page := scrape(t, b)
+	follower := httptest.NewRecorder()
+	standing := func() metrics.Standing { return metrics.Standing{Replica: "127.0.0.1:1"} }
+	metrics.Follower(zap.NewNop(), "test", standing).ServeHTTP(follower, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	got := map[string]bool{}
+	for _, page := range []string{page, follower.Body.String()} {
+		problems, err := promlint.New(strings.NewReader(page)).Lint()
+		apptest.NoError(t, err)
+		for _, p := range problems {
+			if strings.HasPrefix(p.Metric, "brokerd_") {
+				t.Errorf("%s: %s", p.Metric, p.Text)
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)^# TYPE (\w+) `).FindAllStringSubmatch(page, -1) {
+			got[m[1]] = true
 		}
 	}
 	text, err := os.ReadFile("../../docs/observe.md")
@@ -217,7 +229,7 @@ func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
 	var documented []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(brokerd_[a-z_]+)").FindAllStringSubmatch(string(text), -1) {
 		documented = append(documented, m[1])
-		if got[m[1]] == nil {
+		if !got[m[1]] {
 			t.Errorf("%s is documented, and missing", m[1])
 		}
 	}

@@ -17,20 +17,24 @@ import (
 // servePprof serves Go's profiles if an address is given. It asks for no credential, and so is for the
 // time of a measurement, and on this machine alone.
 func (a *App) servePprof() error {
-	if a.config.Pprof == "" {
+	if a.config.Pprof == "" || a.front != nil {
 		return nil
 	}
 	l, err := rpc.Listen(a.config.Pprof, rpc.LoopbackAlways)
 	if err != nil {
 		return err
 	}
+	a.serveHTTP("profiles", l, profiles())
+	return nil
+}
+
+func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	a.serveHTTP("profiles", l, mux)
-	return nil
+	return mux
 }
 
 // serveHTTP serves what is not gRPC until the end.

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/backup"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/overview"
@@ -45,7 +46,14 @@ type doorman struct {
 }
 
 // OpenLoopback implements pb.AdminServiceServer.
-func (d *doorman) OpenLoopback(context.Context, *pb.OpenLoopbackRequest) (*pb.OpenLoopbackResponse, error) {
+func (d *doorman) OpenLoopback(ctx context.Context, _ *pb.OpenLoopbackRequest) (*pb.OpenLoopbackResponse, error) {
+	if via := rpc.ViaOf(ctx); via != nil {
+		if len(via.Addresses) == 0 {
+			return nil, fault.New(fault.Precondition, "NOT_THE_LEADER",
+				"the replica %s does not lead, and so opens no address: start it with one for TCP, or connect to the leader", via.Replica)
+		}
+		return &pb.OpenLoopbackResponse{Address: via.Addresses[0]}, nil
+	}
 	address, opened, err := d.app.openLoopback(d.server)
 	if err != nil {
 		return nil, err

@@ -63,7 +63,10 @@ func Migrations() []store.Migration {
 // openStore opens the data folder, and the database of the options or the configuration, with the tables of every
 // feature. Commits are observed unless measured is nil.
 func openStore(ctx context.Context, c Config, options store.Options, measured *metrics.Metrics) (*store.Store, error) {
-	options.Dir, options.Clock, options.Log = c.Dir, c.Clock, c.Log.Named("store")
+	options.Clock, options.Log = c.Clock, c.Log.Named("store")
+	if c.Replica == "" { // else the folder is locked for longer than the store is open
+		options.Dir = c.Dir
+	}
 	options.Migrations = Migrations()
 	if measured != nil {
 		options.Committed = measured.Committed
@@ -123,7 +126,8 @@ func openPatiently(ctx context.Context, c Config, options store.Options) (*store
 	for {
 		st, err := store.Open(ctx, options)
 		var f *fault.Error
-		if !errors.As(err, &f) || !slices.Contains(passing, f.Reason) || c.Clock.Since(began) > serverPatience {
+		late := c.Clock.Since(began) > serverPatience || ctx.Err() != nil
+		if late || !errors.As(err, &f) || !slices.Contains(passing, f.Reason) {
 			return st, err
 		}
 		if !told {

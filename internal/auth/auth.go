@@ -42,6 +42,7 @@ type Registry struct {
 	notes    notes
 	writing  store.Ending[struct{}] // writes the notes
 	links    loginLinks
+	others   func(sum [sha256.Size]byte) bool // see AlsoOperators; nil = there are no others
 
 	mu     sync.RWMutex       // guards the fields below
 	bySum  map[sumKey]*entry  // all, without the operator's
@@ -85,6 +86,10 @@ func New(
 	r.writing = store.NewEnding(s, r.writeNotes)
 	return r
 }
+
+// AlsoOperators has the registry recognise the operators of other replicas as its own: known reports whether a SHA-256 is
+// that of such an operator's secret. It is called before Start.
+func (r *Registry) AlsoOperators(known func(sum [sha256.Size]byte) bool) { r.others = known }
 
 // Start reads the credentials, and begins to end those that expire.
 func (r *Registry) Start(ctx context.Context) error {
@@ -145,10 +150,13 @@ func (r *Registry) find(sum [sha256.Size]byte) *entry {
 	if e == nil {
 		e = r.operator
 	}
-	if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 {
-		return nil
+	switch {
+	case subtle.ConstantTimeCompare(sum[:], e.sum[:]) == 1:
+		return e
+	case e == r.operator && r.others != nil && r.others(sum):
+		return e
 	}
-	return e
+	return nil
 }
 
 // ended returns the error for a client that presents the credential after its end, nil before.

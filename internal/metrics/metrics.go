@@ -8,7 +8,6 @@ import (
 	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
 	"brokerd/internal/store"
@@ -106,11 +105,7 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 	for _, direction := range []string{"upload", "download"} {
 		m.bytes.WithLabelValues(direction) // so that both are 0 before the first transfer
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "brokerd_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	build.Set(1)
-	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, m.bytes, m.events, m.waits, m.offers, build,
+	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, m.bytes, m.events, m.waits, m.offers, build(version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -120,9 +115,7 @@ func (m *Metrics) Read(s Source) { m.registry.MustRegister(newReader(s, m.clock,
 
 // Handler returns what answers Prometheus. What cannot be read is left out and logged.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError, ErrorLog: zap.NewStdLog(m.log), MaxRequestsInFlight: 4,
-	})
+	return handler(m.registry, m.log)
 }
 
 // Committed is told of commits by the store.

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net/url"
@@ -22,20 +21,17 @@ type certificate struct {
 	expires time.Time
 }
 
-// newCertificate returns the certificate of a connection, nil if the client presented none that names
-// an agent. The caller calls stop when the connection closes.
-func newCertificate(state tls.ConnectionState, clock clockwork.Clock) (c *certificate, stop func() bool) {
-	if len(state.VerifiedChains) == 0 {
-		return nil, nil
-	}
-	session, agent, err := agentOf(state.PeerCertificates[0])
+// newCertificate returns the proof of a certificate that the handshake has verified; nil if the certificate names no
+// agent. The caller calls stop when the connection closes.
+func newCertificate(verified *x509.Certificate, clock clockwork.Clock) (c *certificate, stop func() bool) {
+	session, agent, err := agentOf(verified)
 	if err != nil || agent == "" { // the handshake has refused an error
 		return nil, nil
 	}
 	ended, end := context.WithCancelCause(context.Background())
 	c = &certificate{
 		grant:   identity.Grant{Access: identity.Agent, Session: session, Agent: agent, Ended: ended},
-		expires: state.PeerCertificates[0].NotAfter,
+		expires: verified.NotAfter,
 	}
 	return c, clock.AfterFunc(c.expires.Sub(clock.Now()), func() { end(c.expired()) }).Stop
 }

@@ -16,7 +16,7 @@ import (
 // returns what Pipelined reports for each request.
 func pipelined(t *testing.T, texts ...string) (reported []bool) {
 	t.Helper()
-	l := newWebListener()
+	l := NewPassage()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			reported = append(reported, Pipelined(r.Context()))
@@ -31,7 +31,7 @@ func pipelined(t *testing.T, texts ...string) (reported []bool) {
 		_ = server.Serve(l) // it ends with Close
 	}()
 	client, conn := net.Pipe()
-	l.pass(&webConn{Conn: conn, info: connection{}})
+	l.Pass(&webConn{Conn: conn, info: connection{}})
 	answers := bufio.NewReader(client)
 	for _, text := range texts {
 		go func() { _, _ = io.WriteString(client, text) }()

@@ -168,8 +168,8 @@ func (c *webConn) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// detectLoss makes the kernel close a connection over TCP whose other end has disappeared.
-func detectLoss(conn net.Conn) error {
+// DetectLoss makes the kernel close a connection over TCP whose other end has disappeared. It does nothing for others.
+func DetectLoss(conn net.Conn) error {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return nil
@@ -178,21 +178,22 @@ func detectLoss(conn net.Conn) error {
 	return errors.Join(err, setUserTimeout(tcp, lostTime))
 }
 
-// A webListener is the listener of the connections that speak HTTP/1.1, on all addresses.
-type webListener struct {
+// A Passage is a listener whose connections come from Pass, and not from a socket.
+type Passage struct {
 	conns  chan net.Conn
 	closed context.Context
 	close  context.CancelFunc
 }
 
-func newWebListener() *webListener {
-	l := &webListener{conns: make(chan net.Conn)}
+// NewPassage returns a passage that is open.
+func NewPassage() *Passage {
+	l := &Passage{conns: make(chan net.Conn)}
 	l.closed, l.close = context.WithCancel(context.Background())
 	return l
 }
 
-// pass hands a connection to Accept. It closes the connection if the listener is closed.
-func (l *webListener) pass(conn net.Conn) {
+// Pass hands a connection to Accept, and waits until it is accepted. It closes the connection if the passage is closed.
+func (l *Passage) Pass(conn net.Conn) {
 	select {
 	case l.conns <- conn:
 	case <-l.closed.Done():
@@ -201,7 +202,7 @@ func (l *webListener) pass(conn net.Conn) {
 }
 
 // Accept implements net.Listener.
-func (l *webListener) Accept() (net.Conn, error) {
+func (l *Passage) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
 		return conn, nil
@@ -211,19 +212,19 @@ func (l *webListener) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *webListener) Close() error {
+func (l *Passage) Close() error {
 	l.close()
 	return nil
 }
 
 // Addr implements net.Listener. The connections have their own addresses.
-func (l *webListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+func (l *Passage) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
 // Web returns the listener of the connections that speak HTTP/1.1 instead of gRPC. Call it before
 // Serve; without the call, the server takes every connection for one of gRPC. Stop closes the
 // listener.
 func (s *Server) Web() net.Listener {
-	s.web = newWebListener()
+	s.web = NewPassage()
 	return s.web
 }
 
@@ -261,3 +262,6 @@ func LengthGiven(ctx context.Context) bool {
 
 // PlainTCP reports whether the connection of a context is neither a Unix socket nor encrypted.
 func PlainTCP(ctx context.Context) bool { return connectionOf(ctx).AuthType() == plainTCP }
+
+// ViaOf returns the replica that forwards the connection of a call; nil if there is none.
+func ViaOf(ctx context.Context) *Via { return connectionOf(ctx).via }

@@ -79,7 +79,7 @@ type Observer interface {
 type Server struct {
 	grpc        *grpc.Server
 	methods     map[string]method // all registered methods, by full name
-	web         *webListener      // nil: every connection is one of gRPC
+	web         *Passage          // nil: every connection is one of gRPC
 	health      *health.Server
 	credentials Credentials
 	operator    identity.Grant // of the clients of the Unix socket
@@ -118,7 +118,7 @@ func NewServer(o Options) *Server {
 	s.refusals = newRefusalLog(s.clock, s.log)
 	s.watch.clock = s.clock
 	s.grpc = grpc.NewServer(
-		grpc.Creds(peers{o.UID, o.Certificates, o.Credentials, o.Clock, o.Log, s}),
+		grpc.Creds(peers{Entrance{o.UID, o.Certificates, o.Log}, o.Credentials, o.Clock, s}),
 		grpc.ForceServerCodecV2(s.codec),
 		grpc.MaxHeaderListSize(headersRead),
 		grpc.MaxConcurrentStreams(maxStreams),

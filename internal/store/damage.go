@@ -120,6 +120,8 @@ func (s *Store) Try(ctx context.Context) error {
 // halted returns why the writer writes nothing more, or nil.
 func (w *writer) halted() error {
 	switch {
+	case w.failed.Load() && w.replicated:
+		return errNoLeader()
 	case w.failed.Load():
 		return errSyncFailed()
 	case w.conn.damage.text() != "":

@@ -45,8 +45,11 @@ type Database interface {
 	// Facts asks the server, on a connection that reads.
 	Facts(c Conn) (Facts, error)
 
-	// Lead makes sure that no other broker commits anything from now on. All tables are there.
+	// Lead makes sure that no other broker commits anything from now on. The tables of the engine are there.
 	Lead(c Conn) error
+
+	// CountOn has the server count the keys of each table on from the highest one. All tables are there.
+	CountOn(c Conn) error
 }
 
 // A Conn is a connection to a database: to the SQLite file, or to a server. One goroutine uses it at a time. Its errors
@@ -153,10 +156,13 @@ func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) 
 		err = o.createOnServer(w)
 	}
 	if err == nil {
+		err = o.Database.Lead(w.db) // before the migrations, which must not meet a commit of the broker before
+	}
+	if err == nil {
 		err = migrate(w, o.allMigrations(), o.Clock, o.Log)
 	}
 	if err == nil {
-		err = o.Database.Lead(w.db)
+		err = o.Database.CountOn(w.db)
 	}
 	var m meta
 	if err == nil {
@@ -173,6 +179,29 @@ func (s *Store) openServer(ctx context.Context, o Options) (*conn, meta, error) 
 	}
 	s.sound = true // the server checks what it reads
 	return w, m, nil
+}
+
+// beat is how often a broker shows its server that it lives. Another replica may end the writer's connection if it is
+// silent for several times as long.
+const beat = time.Second
+
+// pulse reads something on the writer's connection in each beat, until Close. Thus the broker also notices that the
+// connection was lost, or that another broker leads, before the next change does.
+func (s *Store) pulse() {
+	ticker := time.NewTicker(beat) //nolint:forbidigo // the server measures by another clock
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.closing:
+			return
+		}
+		// The error is that of a batch, which the writer keeps for Halted.
+		_ = s.Drain(context.Background(), func(tx *Tx) error {
+			var revision int64
+			return tx.QueryRow(`SELECT revision FROM meta WHERE id = 1`).Scan(&revision)
+		})
+	}
 }
 
 // createOnServer makes all tables of an empty database.

@@ -38,6 +38,19 @@ func (s *Store) lockDir(o *Options) (err error) {
 	return nil
 }
 
+// LockFolder makes a data folder, and locks it until unlock is called or the process ends, for a store without a folder
+// of its own. Errors: fault.Precondition (IN_USE).
+func LockFolder(dir string) (unlock func() error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := lockFolder(dir, func() {})
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return unlockFolder(f) }, nil
+}
+
 // lockFolder makes sure that one daemon at a time uses the folder. The lock ends with the process,
 // however it ends; the file stays, since removing it could give two daemons a lock each. If the disk has
 // no space for the process id, lockFolder calls full, which may free some, and tries again.

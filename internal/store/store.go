@@ -110,6 +110,9 @@ type Options struct {
 	// that Open makes has the mark of the former.
 	Moving bool
 
+	// Replicated says that another replica continues when this one has lost the lead. Its callers are told so.
+	Replicated bool
+
 	// Unchecked leaves out the check for damage, for a caller that runs Check itself.
 	Unchecked bool
 
@@ -143,7 +146,7 @@ type Store struct {
 	growLog     int64          // see Backup
 	sound       bool           // Open has checked the database
 	unchecked   bool           // see Options.Unchecked
-	checks      sync.WaitGroup // of CheckBehind
+	checks      sync.WaitGroup // of CheckBehind, and pulse
 	leftOut     int64          // bytes of the log, see Stats
 
 	closing   chan struct{} // closed when Close begins
@@ -256,6 +259,9 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		go s.checkpointer.run(s.writer.nudge)
 	}
 	go s.writer.run()
+	if s.server != nil {
+		s.checks.Go(s.pulse)
+	}
 	return s, nil
 }
 

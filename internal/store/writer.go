@@ -16,6 +16,12 @@ import (
 // a batch that was lost.
 const kickRetry = time.Second
 
+// ReasonNoLeader is the reason of the errors of a replica while no other leads, or none that it can reach.
+const ReasonNoLeader = "NO_LEADER"
+
+// leaderRetry is how long a caller waits for the next leader.
+const leaderRetry = 100 * time.Millisecond
+
 // patience is how long a batch that nobody waits for waits for more work.
 const patience = time.Millisecond
 
@@ -32,6 +38,7 @@ type writer struct {
 	ran          func(Work)   // see Options; may be nil
 	queued       func(any)    // see Options; may be nil
 	drop         func() error // see Options; may be nil
+	replicated   bool         // see Options
 	opened       time.Time
 	uptimeBefore time.Duration // of the runs before this one
 	checkpointer *checkpointer
@@ -66,7 +73,7 @@ type writer struct {
 func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	w := &writer{
 		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, full: o.Full, committed: o.Committed, excess: o.Excess, ran: o.Ran,
-		queued: o.Queued, drop: o.Drop,
+		queued: o.Queued, drop: o.Drop, replicated: o.Replicated,
 		checkpointer: cp, answers: newAnswerer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
@@ -187,6 +194,13 @@ func (w *writer) guard(fn func()) {
 func (w *writer) panicked(p any) error {
 	w.log.Error("panic in the writer", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
 	return fault.New(fault.Internal, "PANIC", "a defect of the broker: see its log")
+}
+
+// errNoLeader is the error for calls of a replica that has lost the lead.
+func errNoLeader() error {
+	e := fault.New(fault.Unavailable, ReasonNoLeader, "this replica no longer leads: ask again, and another one answers")
+	e.RetryAfter = leaderRetry
+	return e
 }
 
 func errSyncFailed() error {

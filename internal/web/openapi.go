@@ -28,7 +28,7 @@ type description struct {
 func (s *Server) openAPI(w http.ResponseWriter, r *http.Request) {
 	text, err := s.described()
 	if err != nil {
-		s.fail(w, r, rpc.Error(err))
+		fail(w, r, rpc.Error(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -43,7 +43,7 @@ var reasons = map[string]int{
 }
 
 // fail answers a request with the error of a call.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+func fail(w http.ResponseWriter, r *http.Request, err error) {
 	answer, _ := status.FromError(err)
 	p := jsonform.NewProblem(answer)
 	code, known := statuses[answer.Code()]
@@ -56,17 +56,24 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Reason == "STATE_CHANGED" && r.Header.Get(matchHeader) != "" {
 		code = http.StatusPreconditionFailed
 	}
-	s.explain(w, code, p)
+	explain(w, code, p)
 }
 
 // refuse answers a request that reaches no RPC.
-func (s *Server) refuse(w http.ResponseWriter, code int, err error) {
+func refuse(w http.ResponseWriter, code int, err error) {
 	answer, _ := status.FromError(rpc.Error(err))
-	s.explain(w, code, jsonform.NewProblem(answer))
+	explain(w, code, jsonform.NewProblem(answer))
+}
+
+// Refusal answers every request with the error that why returns.
+func Refusal(why func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fail(w, r, rpc.Error(why()))
+	})
 }
 
 // explain writes a problem.
-func (s *Server) explain(w http.ResponseWriter, code int, p jsonform.Problem) {
+func explain(w http.ResponseWriter, code int, p jsonform.Problem) {
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="brokerd"`)
 	}

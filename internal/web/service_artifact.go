@@ -46,7 +46,7 @@ func (s *Server) download(e *endpoint) http.HandlerFunc {
 		err := s.rpc.Stream(r.Context(), e.name, r.Header, d)
 		switch {
 		case err != nil && !d.begun:
-			s.fail(w, r, err)
+			fail(w, r, err)
 		case err != nil:
 			panic(http.ErrAbortHandler) // the client must not take a part of the bytes for all of them
 		}
@@ -164,13 +164,13 @@ func (d *download) begin(v *pb.ArtifactVersion) error {
 func (s *Server) upload(e *endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 {
-			s.refuse(w, http.StatusLengthRequired, fault.New(fault.Invalid, "LENGTH_REQUIRED",
+			refuse(w, http.StatusLengthRequired, fault.New(fault.Invalid, "LENGTH_REQUIRED",
 				"the request has no Content-Length"))
 			return
 		}
 		u := &upload{endpoint: e, r: r, control: http.NewResponseController(w)}
 		if err := u.control.EnableFullDuplex(); err != nil { // the answer may come before the last byte
-			s.fail(w, r, rpc.Error(err))
+			fail(w, r, rpc.Error(err))
 			return
 		}
 		defer func() {
@@ -186,12 +186,12 @@ func (s *Server) upload(e *endpoint) http.HandlerFunc {
 			err = rpc.Error(fault.New(fault.Internal, "NO_ANSWER", "the upload has no answer"))
 		}
 		if err != nil {
-			s.fail(w, r, err)
+			fail(w, r, err)
 			return
 		}
 		b, err := encode(u.answer)
 		if err != nil {
-			s.fail(w, r, rpc.Error(err))
+			fail(w, r, rpc.Error(err))
 			return
 		}
 		send(w, http.StatusOK, b)

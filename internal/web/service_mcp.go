@@ -72,7 +72,7 @@ func (s *Server) handleMCP(log *zap.Logger) {
 			return nil
 		})
 		if err != nil && !begun {
-			s.fail(w, r, err)
+			fail(w, r, err)
 		}
 	})
 }

@@ -54,12 +54,12 @@ type stream struct {
 func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead { // the stream would take messages, and its client would see none
 		w.Header().Set("Allow", http.MethodGet)
-		s.refuse(w, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED", "HEAD is not possible here"))
+		refuse(w, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED", "HEAD is not possible here"))
 		return
 	}
 	header, err := e.header(r)
 	if err != nil {
-		s.fail(w, r, rpc.Error(err))
+		fail(w, r, rpc.Error(err))
 		return
 	}
 	x := &stream{endpoint: e, shared: &s.shared, w: w, r: r, control: http.NewResponseController(w),
@@ -67,7 +67,7 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 	if e.method.IsStreamingClient() {
 		// Answers may begin before the last request.
 		if err := x.control.EnableFullDuplex(); err != nil {
-			s.fail(w, r, rpc.Error(err))
+			fail(w, r, rpc.Error(err))
 			return
 		}
 		w.Header().Set("Connection", "close") // the answer begins before the end of the body is known
@@ -86,7 +86,7 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 	comments.Wait()
 	switch {
 	case err != nil && !x.begun:
-		s.fail(w, r, err)
+		fail(w, r, err)
 	case err != nil:
 		x.end(err)
 	case !x.begun:
@@ -261,7 +261,7 @@ func (f *frameReader) large(p *[]byte) error {
 func (s *Server) firstFrame(e *endpoint, w http.ResponseWriter, r *http.Request) {
 	header, err := e.header(r)
 	if err != nil {
-		s.fail(w, r, rpc.Error(err))
+		fail(w, r, rpc.Error(err))
 		return
 	}
 	f := &frame{stream{endpoint: e, shared: &s.shared, w: w, r: r}}
@@ -270,9 +270,9 @@ func (s *Server) firstFrame(e *endpoint, w http.ResponseWriter, r *http.Request)
 	case f.b.Len() > 0: // err is errSeen
 		send(w, http.StatusOK, &f.b)
 	case err != nil:
-		s.fail(w, r, err)
+		fail(w, r, err)
 	default:
-		s.fail(w, r, rpc.Error(fault.New(fault.Internal, "NO_FRAME", "the stream has no frame")))
+		fail(w, r, rpc.Error(fault.New(fault.Internal, "NO_FRAME", "the stream has no frame")))
 	}
 }
 

@@ -110,19 +110,19 @@ func (s *Server) handler(e *endpoint) http.HandlerFunc {
 func (s *Server) unary(e *endpoint, w http.ResponseWriter, r *http.Request) {
 	header, err := e.header(r)
 	if err != nil {
-		s.fail(w, r, rpc.Error(err))
+		fail(w, r, rpc.Error(err))
 		return
 	}
 	answer, err := s.rpc.Call(r.Context(), e.name, header, func(m proto.Message, hold rpc.Hold) (int, error) {
 		return e.read(w, r, m, hold)
 	})
 	if err != nil {
-		s.fail(w, r, err)
+		fail(w, r, err)
 		return
 	}
 	b, err := encode(answer)
 	if err != nil {
-		s.fail(w, r, rpc.Error(err))
+		fail(w, r, rpc.Error(err))
 		return
 	}
 	if tag := entryRevision(answer); tag > 0 {

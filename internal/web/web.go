@@ -136,12 +136,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	if rpc.PlainTCP(r.Context()) && !ownHost(r.Host) {
-		s.refuse(w, http.StatusMisdirectedRequest, fault.New(fault.Invalid, "FOREIGN_HOST",
+		refuse(w, http.StatusMisdirectedRequest, fault.New(fault.Invalid, "FOREIGN_HOST",
 			"this address does not serve the host %q: use localhost or the IP address", r.Host))
 		return
 	}
 	if s.origins.Check(r) != nil || foreignRead(r) {
-		s.refuse(w, http.StatusForbidden, fault.New(fault.Denied, "CROSS_ORIGIN",
+		refuse(w, http.StatusForbidden, fault.New(fault.Denied, "CROSS_ORIGIN",
 			"a page of another origin may not make this request"))
 		return
 	}
@@ -197,11 +197,11 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(allowed) > 0 {
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		s.refuse(w, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED",
+		refuse(w, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED",
 			"%s is not possible here; possible: %s", r.Method, strings.Join(allowed, ", ")))
 		return
 	}
-	s.refuse(w, http.StatusNotFound, fault.New(fault.NotFound, "ROUTE_NOT_FOUND",
+	refuse(w, http.StatusNotFound, fault.New(fault.NotFound, "ROUTE_NOT_FOUND",
 		"there is nothing at this path; /v1/openapi.json lists the paths; in a name, write // and /../ with %%2F"))
 }
 
@@ -210,7 +210,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.PathValue("service"), "brokerd.v1.") + "/" + r.PathValue("method")
 	e := s.methods[name]
 	if e == nil {
-		s.refuse(w, http.StatusNotFound, fault.New(fault.NotFound, "METHOD_NOT_FOUND", "there is no method %s", name))
+		refuse(w, http.StatusNotFound, fault.New(fault.NotFound, "METHOD_NOT_FOUND", "there is no method %s", name))
 		return
 	}
 	s.handler(e)(w, r)

@@ -74,8 +74,21 @@ class Identity:
         return [(key, value) for key, value in pairs if value]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a broker listens."""
+
+    address: str
+    target: str  # for gRPC
+    host: str  # empty for a socket
+    port: int
+    tls: Optional[tls_.TLS]  # None = the connection does not speak it
+
+
 class Link:
     """A connection that clients share. It connects at the first call.
+
+    Several addresses, with commas between them, are those of replicas. After a failure the link takes the next one.
 
     A connection of gRPC does not survive os.fork: the child connects again. The heartbeats, workers
     and holds stay with the parent.
@@ -85,8 +98,8 @@ class Link:
         self, address: str, credential: str, tls: tls_.TLS, announced: bool, open_plain: Callable[..., Any],
         open_secure: Callable[..., Any],
     ) -> None:
-        self._host, self._port, self._tls = _parse(address, tls)  # the host is empty for a socket
-        target = address[len("tls://"):] if address.startswith("tls://") else address
+        self._places = [_parse(one.strip(), tls) for one in address.split(",")]
+        self.turn = 0  # how often the link has taken the next place; guarded by _lock
         self.address, self.credential = address, credential
         self.reached = False  # a call has been answered
         self._announced = announced  # by the endpoint file, which a broker that was killed leaves behind
@@ -94,24 +107,36 @@ class Link:
         self.agents: Mapping[str, Mapping[str, str]] = {}  # what .brokerd.yaml says of agents, by name
         #: The agents that clients of this connection have registered, by session and name.
         self.registered: Dict[Tuple[str, str], Registration] = {}
-        if self._tls:
-            self._tls.credentials()  # raises Invalid now and not at the first call
-        self._open: Callable[[], Any] = lambda: (
-            open_secure(target, tls.credentials(), options=[*_CHANNEL_OPTIONS, *tls.options()]) if self._tls
-            else open_plain(target, options=_CHANNEL_OPTIONS))
+        if any(place.tls for place in self._places):
+            tls.credentials()  # raises Invalid now and not at the first call
+        self._open: Callable[[Place], Any] = lambda place: (
+            open_secure(place.target, tls.credentials(), options=[*_CHANNEL_OPTIONS, *tls.options()]) if place.tls
+            else open_plain(place.target, options=_CHANNEL_OPTIONS))
         self._lock = threading.Lock()
         self._channel: Any = None  # guarded by _lock, as is _process
         self._process = 0
 
     def expected(self) -> bool:
-        """Reports whether a broker that does not answer has left an endpoint file or a socket: it will return."""
+        """Reports whether a broker that does not answer has replicas, or has left an endpoint file or a socket: it returns."""
         path = self.address[len("unix:"):] if self.address.startswith("unix:") else ""
-        return self._announced or bool(path) and os.path.exists(path[2:] if path.startswith("//") else path)
+        return self._announced or len(self._places) > 1 or (
+            bool(path) and os.path.exists(path[2:] if path.startswith("//") else path))
+
+    @property
+    def _place(self) -> Place:
+        return self._places[self.turn % len(self._places)]
+
+    def turn_from(self, turn: int) -> None:
+        """Takes the next place, unless another call has done so since the link had taken this turn."""
+        with self._lock:
+            if turn == self.turn and len(self._places) > 1:
+                self.turn, self._channel = turn + 1, None  # gRPC closes a channel that nothing uses any more
 
     def explain(self, failure: errors.BrokerError) -> errors.BrokerError:
         """Returns the error of a call, with the reason if client and broker cannot agree on TLS."""
-        if failure.code is grpc.StatusCode.UNAVAILABLE and not failure.reason and self._host:
-            problem = tls_.problem(self._host, self._port, self._tls)
+        place = self._place
+        if failure.code is grpc.StatusCode.UNAVAILABLE and not failure.reason and place.host:
+            problem = tls_.problem(place.host, place.port, place.tls)
             if problem:
                 return errors.Unreachable(f"the broker at {self.address} {problem}", code=failure.code)
         return failure
@@ -122,7 +147,7 @@ class Link:
             if self.closed:
                 raise errors.Closed("the client is closed")
             if self._channel is None or self._process != os.getpid():
-                self._channel, self._process = self._open(), os.getpid()
+                self._channel, self._process = self._open(self._place), os.getpid()
             return self._channel
 
     def withdraw(self, identity: Optional[Identity] = None) -> List[Registration]:
@@ -159,20 +184,21 @@ class Registration:
         return self.calls.at_incarnation(self.incarnation)
 
 
-def _parse(address: str, tls: tls_.TLS) -> Tuple[str, int, Optional[tls_.TLS]]:
-    """Returns host and port of an address, and the settings for TLS if the connection speaks it."""
+def _parse(address: str, tls: tls_.TLS) -> Place:
+    """Returns where an address leads, with the settings for TLS if the connection speaks it."""
     if address.startswith("unix:"):
-        return "", 0, None
+        return Place(address, address, "", 0, None)
     secure = address.startswith("tls://")
-    host, colon, port = (address[len("tls://"):] if secure else address).rpartition(":")
+    target = address[len("tls://"):] if secure else address
+    host, colon, port = target.rpartition(":")
     if not colon or not host or not port.isdigit():
         raise errors.Invalid(f"address {address!r} is none of unix:///path/of/socket, tls://host:port and host:port")
     host = host.strip("[]")
     if secure or tls != tls_.TLS():
-        return host, int(port), tls
+        return Place(address, target, host, int(port), tls)
     if not _loopback(host):
         raise errors.Invalid(f"address {address!r} is not on this machine, which needs TLS: write tls://{address}")
-    return host, int(port), None
+    return Place(address, target, host, int(port), None)
 
 
 def _loopback(host: str) -> bool:
@@ -287,11 +313,12 @@ class Retry:
     def __init__(self, link: Link, patience: float) -> None:
         self._link, self._patience = link, patience  # seconds without an answer
         self._pause = 0.0
+        self._turn = link.turn  # of the link when the attempt began
         self._gives_up: Optional[float] = None
 
     def answered(self) -> None:
         """Notes that the broker has answered: the next failure is the first one again."""
-        self._link.reached, self._pause, self._gives_up = True, 0.0, None
+        self._link.reached, self._pause, self._turn, self._gives_up = True, 0.0, self._link.turn, None
 
     def pause(self, error: grpc.RpcError) -> float:
         """Returns the seconds before the next attempt after error, or raises it as a BrokerError."""
@@ -299,6 +326,9 @@ class Retry:
         if self._link.closed or failure.code not in (_PATIENT if self._patience == FOREVER else _TRANSIENT) or (
                 failure.reason in _FINAL or isinstance(failure, errors.Exhausted) and failure.retry_after is None):
             raise self._link.explain(failure) from None
+        if failure.code is grpc.StatusCode.UNAVAILABLE:
+            self._link.turn_from(self._turn)
+        self._turn = self._link.turn
         now = time.monotonic()
         if self._gives_up is None:
             expected = min(self._patience, DEFAULT_TIMEOUT) if self._link.expected() else 0.0

@@ -11,7 +11,7 @@ from brokerd.blocking import client as blocking_client
 from brokerd.operation import Pause
 from brokerd.v1 import agent_pb2
 
-from .broker import PATIENCE, BrokerCase
+from .broker import PATIENCE, Broker, BrokerCase
 
 
 class Messages(BrokerCase):
@@ -264,6 +264,18 @@ class Rest(BrokerCase):
         other.ack(*other.inbox())
         self.assertEqual(other.inbox(), [])
         self.assertIsNone(other.ask("channel-1", "Ready?", timeout=0.01))
+
+
+class Replicas(BrokerCase):
+    def test_the_client_goes_on_with_another_address(self):
+        other = Broker()
+        self.addCleanup(other.remove)
+        self.addCleanup(other.stop)
+        client = self.client(address=f"unix:///nowhere/brokerd.sock,{other.address}, {self.broker.address}")
+        client.send("operator", "hello")
+        self.assertEqual([message.text for message in client.inbox()], ["hello"])
+        other.kill()
+        self.assertEqual(client.inbox(), [])  # of the next one
 
 
 class Addresses(unittest.TestCase):

@@ -66,26 +66,26 @@ export class Connection {
 
   constructor(address: string, options: ConnectionOptions = {}) {
     const { credential = "", tls = {}, announced = false, onRetry, timeout = defaultTimeout, agents = {} } = options;
-    const where = parseAddress(address);
-    const secure = "host" in where && (where.secure || Object.keys(tls).length > 0);
-    if ("host" in where && !secure && !loopback(where.host)) {
-      throw new Invalid(`address ${JSON.stringify(address)} is not on this machine, which needs TLS: write tls://${address}`);
-    }
+    const places = address.split(",").map((one) => parseAddress(one.trim(), tls));
+    const secure = places.some((where) => "host" in where && where.secure);
+    if (secure) tlsOptions(tls, "", 0); // throws now and not when it connects
+    let turn = 0;
     const open = (): Socket => {
-      if ("path" in where) return connectSocket(where.path);
-      if (!secure) return this.#watched(connectSocket(where.port, where.host), where);
-      this.#problem = undefined;
-      const socket = connectTLS(tlsOptions(tls, where.host, where.port));
-      return socket.once("error", (error) => (this.#problem = tlsProblem(error, tls.serverName ?? where.host)));
+      const where = places[turn % places.length]!;
+      const socket = this.#open(where, tls);
+      socket.once("close", () => {
+        if (socket.bytesRead === 0) turn++; // nothing answers there
+      });
+      return socket;
     };
-    if (secure) tlsOptions(tls, where.host, where.port); // throws now and not when it connects
     this.address = address;
     this.headers = credential === "" ? [] : [["authorization", `Bearer ${credential}`]];
     this.onRetry = onRetry;
     this.timeout = timeout;
     this.agents = agents;
-    this.#expected = () => announced || ("path" in where && existsSync(where.path));
-    const baseUrl = "path" in where ? "http://localhost" : `${secure ? "https" : "http"}://${address.replace(/^tls:\/\//, "")}`;
+    this.#expected = () => announced || places.some((where) => "path" in where && existsSync(where.path)) || places.length > 1;
+    const named = places.find((where) => "host" in where);
+    const baseUrl = named === undefined ? "http://localhost" : `${secure ? "https" : "http"}://${named.authority}`;
     const pings = { pingIntervalMs: keepalive, pingTimeoutMs: keepaliveTimeout };
     this.#sessions = new Http2SessionManager(baseUrl, pings, {
       createConnection: open,
@@ -123,6 +123,14 @@ export class Connection {
     return new Unreachable(`the broker at ${this.address} ${this.#problem}`, {}, undefined, { cause: failure });
   }
 
+  #open(where: Place, tls: TLS): Socket {
+    if ("path" in where) return connectSocket(where.path);
+    if (!where.secure) return this.#watched(connectSocket(where.port, where.host), where);
+    this.#problem = undefined;
+    const socket = connectTLS(tlsOptions(tls, where.host, where.port));
+    return socket.once("error", (error) => (this.#problem = tlsProblem(error, tls.serverName ?? where.host)));
+  }
+
   /** Checks if the broker speaks TLS when a socket without TLS has closed without an answer. */
   #watched(socket: Socket, where: { host: string; port: number }): Socket {
     return socket.once("close", () => {
@@ -150,8 +158,11 @@ export class Connection {
   }
 }
 
-/** Returns where an address leads: a Unix socket's path, or a host and port. */
-function parseAddress(address: string): { path: string } | { host: string; port: number; secure: boolean } {
+/** A Place is where a broker listens: a Unix socket's path, or a host and port. */
+type Place = { path: string } | { host: string; port: number; secure: boolean; authority: string };
+
+/** Returns where an address leads. */
+function parseAddress(address: string, tls: TLS): Place {
   if (address.startsWith("unix:")) {
     const path = address.slice("unix:".length).replace(/^\/\//, "");
     if (path === "") throw new Invalid(`address ${JSON.stringify(address)} names no socket: write unix:///path/of/socket`);
@@ -161,7 +172,12 @@ function parseAddress(address: string): { path: string } | { host: string; port:
   if (host === undefined) {
     throw new Invalid(`address ${JSON.stringify(address)} is none of unix:///path/of/socket, tls://host:port and host:port`);
   }
-  return { host: host.replace(/^\[(.*)\]$/, "$1"), port: Number(port), secure: scheme !== undefined };
+  const bare = host.replace(/^\[(.*)\]$/, "$1");
+  const secure = scheme !== undefined || Object.keys(tls).length > 0;
+  if (!secure && !loopback(bare)) {
+    throw new Invalid(`address ${JSON.stringify(address)} is not on this machine, which needs TLS: write tls://${address}`);
+  }
+  return { host: bare, port: Number(port), secure, authority: `${host}:${port}` };
 }
 
 function loopback(host: string): boolean {

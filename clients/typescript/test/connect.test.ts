@@ -166,6 +166,16 @@ test("a call made while the daemon restarts succeeds once", async () => {
   assert.equal((await lead.inbox()).length, 1);
 });
 
+test("a client of several replicas goes on with another address", async () => {
+  const [first, second] = await Promise.all([Daemon.start(), Daemon.start()]);
+  const address = `unix:///nowhere/brokerd.sock,${first.address}, ${second.address}`;
+  await using client = await Client.connect({ address });
+  await client.send("operator", "hello");
+  assert.deepEqual((await client.inbox()).map((message) => message.text), ["hello"]);
+  await first.kill();
+  assert.deepEqual(await client.inbox(), [], "it is the mail of the second one");
+});
+
 test("a process with an idle client ends by itself", async () => {
   const daemon = await Daemon.start();
   const program = fileURLToPath(new URL("./idle.js", import.meta.url));

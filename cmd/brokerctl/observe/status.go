@@ -148,7 +148,29 @@ func brokerFacts(c *command.Caller, s *pb.GetStatusResponse, fact func(label, fo
 		fact("left out", "%s of commits in the journal, behind a damaged place", output.Size(s.GetWalLeftOut()))
 	}
 	fact("listening", "%s", strings.Join(s.GetListen(), ", "))
+	replicaFacts(s, fact)
 }
+
+// replicaFacts prints the facts about the replicas, if there are several.
+func replicaFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
+	if s.GetReplica() == "" {
+		return
+	}
+	fact("replica", "%s", s.GetReplica())
+	for _, r := range s.GetReplicas() {
+		switch silent := r.GetSilentFor().AsDuration(); {
+		case r.GetLeads():
+			fact("leader", "%s, for %s", r.GetAddress(), r.GetLedFor().AsDuration().Round(time.Second))
+		case silent > absent:
+			fact("silent", "%s, for %s", r.GetAddress(), silent.Round(time.Second))
+		default:
+			fact("follower", "%s", r.GetAddress())
+		}
+	}
+}
+
+// absent is after how long without a sign a replica counts as lost.
+const absent = 30 * time.Second
 
 // memory is what the broker's process occupies, as an addition to a list; empty if it is unknown.
 func memory(s *pb.GetStatusResponse) string {

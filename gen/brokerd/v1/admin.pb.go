@@ -2228,8 +2228,12 @@ type GetStatusResponse struct {
 	// Where the data is: "sqlite", in data_dir; or the URL of a PostgreSQL database, without a password.
 	Store string `protobuf:"bytes,40,opt,name=store,proto3" json:"store,omitempty"`
 	// Where a change is that the broker has confirmed, for people: "on this machine's disk".
-	Confirmed     string `protobuf:"bytes,41,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
-	DatabaseBytes int64  `protobuf:"varint,7,opt,name=database_bytes,json=databaseBytes,proto3" json:"database_bytes,omitempty"`
+	Confirmed string `protobuf:"bytes,41,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	// With several replicas on one database: the address of the one to which the caller has connected. Else empty.
+	Replica string `protobuf:"bytes,42,opt,name=replica,proto3" json:"replica,omitempty"`
+	// All of them, by address. A replica that was lost stays here for a day.
+	Replicas      []*Replica `protobuf:"bytes,43,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	DatabaseBytes int64      `protobuf:"varint,7,opt,name=database_bytes,json=databaseBytes,proto3" json:"database_bytes,omitempty"`
 	// Of SQLite's write-ahead log.
 	WalBytes int64 `protobuf:"varint,8,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
 	// Bytes of commits in the write-ahead log behind a damaged place, which the broker left out when it started. Confirmed
@@ -2394,6 +2398,20 @@ func (x *GetStatusResponse) GetConfirmed() string {
 		return x.Confirmed
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetReplicas() []*Replica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
 }
 
 func (x *GetStatusResponse) GetDatabaseBytes() int64 {
@@ -2578,6 +2596,86 @@ func (x *GetStatusResponse) GetOperatorMail() int64 {
 	return 0
 }
 
+// Replica is one of several brokerd on the same database. One of them leads, and answers all calls; the others forward them.
+type Replica struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// HOST:PORT at which other replicas reach it.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Leads   bool   `protobuf:"varint,3,opt,name=leads,proto3" json:"leads,omitempty"`
+	// How long it has led; 0 if it does not lead.
+	LedFor *durationpb.Duration `protobuf:"bytes,4,opt,name=led_for,json=ledFor,proto3" json:"led_for,omitempty"`
+	// Since its last sign, which it gives every 10 s. One that has been silent for more than 30 s is lost or cut off.
+	SilentFor     *durationpb.Duration `protobuf:"bytes,5,opt,name=silent_for,json=silentFor,proto3" json:"silent_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replica) Reset() {
+	*x = Replica{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replica) ProtoMessage() {}
+
+func (x *Replica) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
+func (*Replica) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Replica) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Replica) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Replica) GetLeads() bool {
+	if x != nil {
+		return x.Leads
+	}
+	return false
+}
+
+func (x *Replica) GetLedFor() *durationpb.Duration {
+	if x != nil {
+		return x.LedFor
+	}
+	return nil
+}
+
+func (x *Replica) GetSilentFor() *durationpb.Duration {
+	if x != nil {
+		return x.SilentFor
+	}
+	return nil
+}
+
 // WorkCount counts the pieces of work of one kind that are in one state.
 type WorkCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2593,7 +2691,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2703,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2716,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -2651,7 +2749,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2761,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2774,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -2695,7 +2793,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2805,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2818,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -2920,7 +3018,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x80\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xcb\n" +
 	"\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05agent\x18  \x01(\tR\x05agent\x12\x12\n" +
@@ -2935,7 +3033,9 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\bdata_dir\x18\x05 \x01(\tR\adataDir\x12\x16\n" +
 	"\x06listen\x18\x06 \x03(\tR\x06listen\x12\x14\n" +
 	"\x05store\x18( \x01(\tR\x05store\x12\x1c\n" +
-	"\tconfirmed\x18) \x01(\tR\tconfirmed\x12%\n" +
+	"\tconfirmed\x18) \x01(\tR\tconfirmed\x12\x18\n" +
+	"\areplica\x18* \x01(\tR\areplica\x12/\n" +
+	"\breplicas\x18+ \x03(\v2\x13.brokerd.v1.ReplicaR\breplicas\x12%\n" +
 	"\x0edatabase_bytes\x18\a \x01(\x03R\rdatabaseBytes\x12\x1b\n" +
 	"\twal_bytes\x18\b \x01(\x03R\bwalBytes\x12 \n" +
 	"\fwal_left_out\x18\x1e \x01(\x03R\n" +
@@ -2967,7 +3067,14 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x10process_cpu_time\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\x0eprocessCpuTime\x120\n" +
 	"\x14process_memory_bytes\x18\x1a \x01(\x03R\x12processMemoryBytes\x12%\n" +
 	"\x0estopped_agents\x18& \x01(\x05R\rstoppedAgents\x12#\n" +
-	"\roperator_mail\x18' \x01(\x03R\foperatorMail\"K\n" +
+	"\roperator_mail\x18' \x01(\x03R\foperatorMail\"\xc1\x01\n" +
+	"\aReplica\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
+	"\x05leads\x18\x03 \x01(\bR\x05leads\x122\n" +
+	"\aled_for\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06ledFor\x128\n" +
+	"\n" +
+	"silent_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tsilentFor\"K\n" +
 	"\tWorkCount\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -3016,7 +3123,7 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(DataKind)(0),                  // 0: brokerd.v1.DataKind
 	(FindingSeverity)(0),           // 1: brokerd.v1.FindingSeverity
@@ -3045,15 +3152,16 @@ var file_brokerd_v1_admin_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),       // 24: brokerd.v1.GetStatusRequest
 	(*MailboxStatus)(nil),          // 25: brokerd.v1.MailboxStatus
 	(*GetStatusResponse)(nil),      // 26: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),              // 27: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),   // 28: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil),  // 29: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil),  // 30: google.protobuf.Timestamp
-	(AgentStatus)(0),               // 31: brokerd.v1.AgentStatus
-	(Health)(0),                    // 32: brokerd.v1.Health
-	(Severity)(0),                  // 33: brokerd.v1.Severity
-	(*durationpb.Duration)(nil),    // 34: google.protobuf.Duration
-	(*Call)(nil),                   // 35: brokerd.v1.Call
+	(*Replica)(nil),                // 27: brokerd.v1.Replica
+	(*WorkCount)(nil),              // 28: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 29: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 30: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(AgentStatus)(0),               // 32: brokerd.v1.AgentStatus
+	(Health)(0),                    // 33: brokerd.v1.Health
+	(Severity)(0),                  // 34: brokerd.v1.Severity
+	(*durationpb.Duration)(nil),    // 35: google.protobuf.Duration
+	(*Call)(nil),                   // 36: brokerd.v1.Call
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: brokerd.v1.WatchOverviewResponse.totals:type_name -> brokerd.v1.OverviewTotals
@@ -3061,56 +3169,59 @@ var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	6,  // 2: brokerd.v1.WatchOverviewResponse.agents:type_name -> brokerd.v1.OverviewAgent
 	7,  // 3: brokerd.v1.WatchOverviewResponse.events:type_name -> brokerd.v1.OverviewEvent
 	22, // 4: brokerd.v1.WatchOverviewResponse.findings:type_name -> brokerd.v1.Finding
-	30, // 5: brokerd.v1.WatchOverviewResponse.time:type_name -> google.protobuf.Timestamp
-	27, // 6: brokerd.v1.OverviewTotals.work:type_name -> brokerd.v1.WorkCount
-	30, // 7: brokerd.v1.OverviewMailbox.oldest:type_name -> google.protobuf.Timestamp
-	31, // 8: brokerd.v1.OverviewAgent.status:type_name -> brokerd.v1.AgentStatus
-	32, // 9: brokerd.v1.OverviewAgent.health:type_name -> brokerd.v1.Health
-	30, // 10: brokerd.v1.OverviewAgent.silent_since:type_name -> google.protobuf.Timestamp
-	30, // 11: brokerd.v1.OverviewEvent.time:type_name -> google.protobuf.Timestamp
-	33, // 12: brokerd.v1.OverviewEvent.severity:type_name -> brokerd.v1.Severity
+	31, // 5: brokerd.v1.WatchOverviewResponse.time:type_name -> google.protobuf.Timestamp
+	28, // 6: brokerd.v1.OverviewTotals.work:type_name -> brokerd.v1.WorkCount
+	31, // 7: brokerd.v1.OverviewMailbox.oldest:type_name -> google.protobuf.Timestamp
+	32, // 8: brokerd.v1.OverviewAgent.status:type_name -> brokerd.v1.AgentStatus
+	33, // 9: brokerd.v1.OverviewAgent.health:type_name -> brokerd.v1.Health
+	31, // 10: brokerd.v1.OverviewAgent.silent_since:type_name -> google.protobuf.Timestamp
+	31, // 11: brokerd.v1.OverviewEvent.time:type_name -> google.protobuf.Timestamp
+	34, // 12: brokerd.v1.OverviewEvent.severity:type_name -> brokerd.v1.Severity
 	10, // 13: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
 	11, // 14: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
-	30, // 15: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
-	34, // 16: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
+	31, // 15: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	35, // 16: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
 	0,  // 17: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
-	34, // 18: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
-	30, // 19: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
+	35, // 18: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
+	31, // 19: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
 	20, // 20: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
-	30, // 21: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
+	31, // 21: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
 	1,  // 22: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	30, // 23: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	35, // 24: brokerd.v1.Finding.calls:type_name -> brokerd.v1.Call
+	31, // 23: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	36, // 24: brokerd.v1.Finding.calls:type_name -> brokerd.v1.Call
 	22, // 25: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	30, // 26: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	30, // 27: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
-	34, // 28: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	25, // 29: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	27, // 30: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	34, // 31: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	24, // 32: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	28, // 33: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	14, // 34: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
-	8,  // 35: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
-	12, // 36: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
-	18, // 37: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
-	16, // 38: brokerd.v1.AdminService.OpenLoopback:input_type -> brokerd.v1.OpenLoopbackRequest
-	21, // 39: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	2,  // 40: brokerd.v1.AdminService.WatchOverview:input_type -> brokerd.v1.WatchOverviewRequest
-	26, // 41: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	29, // 42: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	15, // 43: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	9,  // 44: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
-	13, // 45: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
-	19, // 46: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
-	17, // 47: brokerd.v1.AdminService.OpenLoopback:output_type -> brokerd.v1.OpenLoopbackResponse
-	23, // 48: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	3,  // 49: brokerd.v1.AdminService.WatchOverview:output_type -> brokerd.v1.WatchOverviewResponse
-	41, // [41:50] is the sub-list for method output_type
-	32, // [32:41] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	31, // 26: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	27, // 27: brokerd.v1.GetStatusResponse.replicas:type_name -> brokerd.v1.Replica
+	31, // 28: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
+	35, // 29: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	25, // 30: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	28, // 31: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	35, // 32: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	35, // 33: brokerd.v1.Replica.led_for:type_name -> google.protobuf.Duration
+	35, // 34: brokerd.v1.Replica.silent_for:type_name -> google.protobuf.Duration
+	24, // 35: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	29, // 36: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	14, // 37: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	8,  // 38: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
+	12, // 39: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
+	18, // 40: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
+	16, // 41: brokerd.v1.AdminService.OpenLoopback:input_type -> brokerd.v1.OpenLoopbackRequest
+	21, // 42: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	2,  // 43: brokerd.v1.AdminService.WatchOverview:input_type -> brokerd.v1.WatchOverviewRequest
+	26, // 44: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	30, // 45: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	15, // 46: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	9,  // 47: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
+	13, // 48: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
+	19, // 49: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
+	17, // 50: brokerd.v1.AdminService.OpenLoopback:output_type -> brokerd.v1.OpenLoopbackResponse
+	23, // 51: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	3,  // 52: brokerd.v1.AdminService.WatchOverview:output_type -> brokerd.v1.WatchOverviewResponse
+	44, // [44:53] is the sub-list for method output_type
+	35, // [35:44] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -3146,7 +3257,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

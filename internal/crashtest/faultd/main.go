@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	go obey(listener, clock) // ends with the process
-	return app.Run(ctx, c, func(a *app.App) {
+	return app.Run(ctx, c, func(a app.Daemon) {
 		fmt.Fprintf(stdout, "faultd listening on %v\n", a.Addresses())
 	})
 }

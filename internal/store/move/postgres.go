@@ -60,12 +60,13 @@ func (s *server) query(ctx context.Context, text string) ([][][]byte, error) {
 	return results[len(results)-1].Rows, nil
 }
 
+// selectColumns leaves out the list of replicas, which SQLite does not have.
 const selectColumns = `
 SELECT relname, attname, format_type(atttypid, NULL), coalesce(array_position(indkey::int2[], attnum), -1)
 FROM pg_class
 	JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
 	LEFT JOIN pg_index ON indrelid = pg_class.oid AND indisprimary
-WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
+WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname <> 'replicas'
 ORDER BY relname, attnum`
 
 func (s *server) tables(ctx context.Context) (map[string]table, error) {

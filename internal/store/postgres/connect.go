@@ -76,6 +76,9 @@ func (c *conn) set(ctx context.Context) error {
 // lock takes the lock of the writer. First it ends the process of the server that had it for this connection before: if
 // the network has lost that connection, the server may not know yet.
 func (c *conn) lock(ctx context.Context) error {
+	if c.db.seen != nil && c.epoch == 0 {
+		return c.awaitLock(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	if c.process != "" {
@@ -92,11 +95,36 @@ func (c *conn) lock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	is := results[len(results)-1].Rows[0]
-	if c.process = string(is[0]); string(is[1]) == "t" { // its lock is not the primary's, and it may lack commits
+	return c.locked(results[len(results)-1].Rows[0])
+}
+
+// locked notes the process of the server that has the lock, unless the server is a standby: the lock is not the
+// primary's then, and the server may lack commits.
+func (c *conn) locked(is [][]byte) error {
+	if c.process = string(is[0]); string(is[1]) == "t" {
 		return errReadOnly()
 	}
 	return nil
+}
+
+// awaitLock takes the lock as soon as no other broker has it, until ctx ends. It asks again and again: a statement that
+// waits for the lock would keep the server from removing old versions of rows.
+func (c *conn) awaitLock(ctx context.Context) error {
+	text := fmt.Sprintf(`SELECT pg_backend_pid(), pg_is_in_recovery(), pg_try_advisory_lock(%d)`, writerLock)
+	for {
+		results, err := c.pg.Exec(ctx, text).ReadAll()
+		if err != nil {
+			return err
+		}
+		if is := results[0].Rows[0]; string(is[2]) == "t" {
+			return c.locked(is)
+		}
+		select {
+		case <-c.db.clock.After(retryPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // holds is the condition for rows of pg_locks of an advisory lock of this database.

@@ -84,6 +84,7 @@ type Database struct {
 	config  *pgconn.Config
 	options url.Values // of the URL, without passwords
 	clock   clockwork.Clock
+	seen    func() int64  // see StandBy; nil = no other broker may lead
 	trips   atomic.Uint64 // of the writer
 	types   sync.Map      // of parameters, by the text of the statement: see typesOf
 	epoch   atomic.Int64  // of the broker that leads by this value; 0 before Lead
@@ -121,6 +122,10 @@ func New(address, password string, clock clockwork.Clock) (*Database, error) {
 	}
 	return d, nil
 }
+
+// StandBy has the writer's connection wait until no other broker has the lock, or until the context of Connect ends. Then Lead
+// refuses a server that has lost commits: fault.Precondition (COMMITS_LOST) if it counts fewer than seen returns.
+func (d *Database) StandBy(seen func() (commits int64)) { d.seen = seen }
 
 // Name returns the URL of the database without a password.
 func (d *Database) Name() string {
@@ -191,7 +196,7 @@ func (d *Database) Made(sc store.Conn) (bool, error) {
 
 // Create implements store.Database.
 func (d *Database) Create(sc store.Conn, schema string) error {
-	return sc.Script(schema + functions + `
+	return sc.Script(schema + functions + rosterTable + `
 		ALTER TABLE meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;   -- raised by each broker that begins to write
 		ALTER TABLE meta ADD COLUMN commits BIGINT NOT NULL DEFAULT 0; -- transactions
 		ALTER TABLE meta DROP CONSTRAINT meta_pkey;
@@ -216,13 +221,22 @@ BEGIN
 	END LOOP;
 END $$`
 
+// CountOn implements store.Database.
+func (d *Database) CountOn(sc store.Conn) error { return sc.Script(sequences) }
+
 // Lead implements store.Database.
 func (d *Database) Lead(sc store.Conn) error {
 	c := sc.(*conn)
-	if err := c.Script(sequences); err != nil {
-		return err
-	}
 	var commits int64
+	if d.seen != nil {
+		if err := c.scan(`SELECT commits FROM meta WHERE id = 1`, &commits); err != nil {
+			return err
+		}
+		if seen := d.seen(); commits < seen {
+			return fault.New(fault.Precondition, "COMMITS_LOST", "the server has lost confirmed changes (it counts %d transactions, "+
+				"of %d): stop all replicas, run 'brokerd restored' on the database, and start them again", commits, seen)
+		}
+	}
 	err := c.scan(`UPDATE meta SET epoch = epoch + 1, commits = commits + 1 RETURNING epoch, commits`, &c.epoch, &commits)
 	if err != nil {
 		return err

@@ -332,6 +332,9 @@ class GetStatusResponse(message.Message):
     def listen(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
     store: builtins.str
     confirmed: builtins.str
+    replica: builtins.str
+    @property
+    def replicas(self) -> containers.RepeatedCompositeFieldContainer[Replica]: ...
     database_bytes: builtins.int
     wal_bytes: builtins.int
     wal_left_out: builtins.int
@@ -363,8 +366,21 @@ class GetStatusResponse(message.Message):
     process_memory_bytes: builtins.int
     stopped_agents: builtins.int
     operator_mail: builtins.int
-    def __init__(self, *, agent: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., asked: Optional[builtins.int] = ..., to_answer: Optional[builtins.int] = ..., version: Optional[builtins.str] = ..., started_at: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., sync: Optional[builtins.str] = ..., data_dir: Optional[builtins.str] = ..., listen: Optional[Iterable[builtins.str]] = ..., store: Optional[builtins.str] = ..., confirmed: Optional[builtins.str] = ..., database_bytes: Optional[builtins.int] = ..., wal_bytes: Optional[builtins.int] = ..., wal_left_out: Optional[builtins.int] = ..., damage: Optional[builtins.str] = ..., draining_since: Optional[timestamp_pb2.Timestamp] = ..., commits: Optional[builtins.int] = ..., commit_time: Optional[duration_pb2.Duration] = ..., sessions: Optional[builtins.int] = ..., session: Optional[builtins.str] = ..., agents: Optional[builtins.int] = ..., streams: Optional[builtins.int] = ..., mailboxes: Optional[Iterable[MailboxStatus]] = ..., waiting: Optional[builtins.int] = ..., claimed: Optional[builtins.int] = ..., dead: Optional[builtins.int] = ..., late_agents: Optional[builtins.int] = ..., failed_agents: Optional[builtins.int] = ..., locks: Optional[builtins.int] = ..., tokens_held: Optional[builtins.int] = ..., tickets: Optional[builtins.int] = ..., state_keys: Optional[builtins.int] = ..., work: Optional[Iterable[WorkCount]] = ..., process_cpu_time: Optional[duration_pb2.Duration] = ..., process_memory_bytes: Optional[builtins.int] = ..., stopped_agents: Optional[builtins.int] = ..., operator_mail: Optional[builtins.int] = ...) -> None: ...
+    def __init__(self, *, agent: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., asked: Optional[builtins.int] = ..., to_answer: Optional[builtins.int] = ..., version: Optional[builtins.str] = ..., started_at: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., sync: Optional[builtins.str] = ..., data_dir: Optional[builtins.str] = ..., listen: Optional[Iterable[builtins.str]] = ..., store: Optional[builtins.str] = ..., confirmed: Optional[builtins.str] = ..., replica: Optional[builtins.str] = ..., replicas: Optional[Iterable[Replica]] = ..., database_bytes: Optional[builtins.int] = ..., wal_bytes: Optional[builtins.int] = ..., wal_left_out: Optional[builtins.int] = ..., damage: Optional[builtins.str] = ..., draining_since: Optional[timestamp_pb2.Timestamp] = ..., commits: Optional[builtins.int] = ..., commit_time: Optional[duration_pb2.Duration] = ..., sessions: Optional[builtins.int] = ..., session: Optional[builtins.str] = ..., agents: Optional[builtins.int] = ..., streams: Optional[builtins.int] = ..., mailboxes: Optional[Iterable[MailboxStatus]] = ..., waiting: Optional[builtins.int] = ..., claimed: Optional[builtins.int] = ..., dead: Optional[builtins.int] = ..., late_agents: Optional[builtins.int] = ..., failed_agents: Optional[builtins.int] = ..., locks: Optional[builtins.int] = ..., tokens_held: Optional[builtins.int] = ..., tickets: Optional[builtins.int] = ..., state_keys: Optional[builtins.int] = ..., work: Optional[Iterable[WorkCount]] = ..., process_cpu_time: Optional[duration_pb2.Duration] = ..., process_memory_bytes: Optional[builtins.int] = ..., stopped_agents: Optional[builtins.int] = ..., operator_mail: Optional[builtins.int] = ...) -> None: ...
     def HasField(self, field_name: Literal["started_at", "draining_since", "commit_time", "process_cpu_time"]) -> builtins.bool: ...
+
+
+class Replica(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    address: builtins.str
+    version: builtins.str
+    leads: builtins.bool
+    @property
+    def led_for(self) -> duration_pb2.Duration: ...
+    @property
+    def silent_for(self) -> duration_pb2.Duration: ...
+    def __init__(self, *, address: Optional[builtins.str] = ..., version: Optional[builtins.str] = ..., leads: Optional[builtins.bool] = ..., led_for: Optional[duration_pb2.Duration] = ..., silent_for: Optional[duration_pb2.Duration] = ...) -> None: ...
+    def HasField(self, field_name: Literal["led_for", "silent_for"]) -> builtins.bool: ...
 
 
 class WorkCount(message.Message):

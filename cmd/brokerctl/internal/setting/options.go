@@ -28,7 +28,7 @@ type Options struct {
 
 // AddFlags adds the options; the environment gives their defaults when they are used.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.Addr, "addr", "", "the broker: unix:PATH, tls://HOST:PORT or HOST:PORT (BROKERD_ADDR; default: the local daemon)")
+	f.StringVar(&o.Addr, "addr", "", "the broker: unix:PATH, tls://HOST:PORT or HOST:PORT; several with commas (BROKERD_ADDR; default: the local one)")
 	f.StringVar(&o.Session, "session", "", "the session to work in (BROKERD_SESSION; default: default)")
 	f.StringVarP(&o.Agent, "agent", "a", "", "the agent to act as (BROKERD_AGENT; none or '': as operator)")
 	f.StringVarP(&o.Output, "output", "o", "", "table, json, prompt or id (BROKERD_OUTPUT; default: table)")

@@ -1,0 +1,183 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Lease is how long the leader may be silent to the server before another replica may end its connection. It speaks at
+// least every second: see store.Store.
+const Lease = 3 * time.Second
+
+// Absent is after how long without a sign a replica counts as gone.
+const Absent = 30 * time.Second
+
+// rosterTable lists the replicas. A program that can write to the database can be a replica: the certificate of a replica is
+// valid because it stands here.
+const rosterTable = `
+CREATE TABLE replicas (
+	address     TEXT PRIMARY KEY,     -- where other replicas reach it, HOST:PORT
+	certificate BYTEA NOT NULL,       -- its own, in DER
+	operator    BYTEA NOT NULL,       -- SHA-256 of the secret of its operator
+	version     TEXT NOT NULL,        -- of its brokerd
+	seen        TIMESTAMPTZ NOT NULL, -- its last sign
+	epoch       BIGINT,               -- under which it last led
+	led         TIMESTAMPTZ           -- since when
+);`
+
+// A Replica is one brokerd of several on the same database.
+type Replica struct {
+	Address     string // HOST:PORT at which other replicas reach it
+	Certificate []byte // in DER
+	Operator    []byte // SHA-256 of the secret in its operator's file
+	Version     string
+
+	Seen    time.Duration // since its last sign
+	Epoch   int64         // under which it last led; 0 if it never has
+	Leading bool
+	Since   time.Duration // for which it has led
+}
+
+// A Roster is the list of the replicas, as one of them reads and keeps it. Its methods may be called concurrently. Times
+// are those of the server.
+type Roster struct {
+	db      *Database
+	commits atomic.Int64 // most transactions that meta has counted, as far as this replica has seen
+
+	mu sync.Mutex     // one statement at a time
+	pg *pgconn.PgConn // nil when there is none
+}
+
+// Commits returns the most transactions that the database has counted so far, as far as this replica has seen.
+func (r *Roster) Commits() int64 { return r.commits.Load() }
+
+// NewRoster returns the list of a database, without connecting to it.
+func NewRoster(d *Database) *Roster { return &Roster{db: d} }
+
+// Sign enters a replica, notes that it is there, and removes those that have given no sign for a day.
+func (r *Roster) Sign(ctx context.Context, me Replica) error {
+	_, err := r.run(ctx, `
+		WITH gone AS (
+			DELETE FROM replicas WHERE seen < now() - interval '1 day' AND address <> $1)
+		INSERT INTO replicas (address, certificate, operator, version, seen)
+		VALUES ($1, decode($2, 'hex'), decode($3, 'hex'), $4, now())
+		ON CONFLICT (address) DO UPDATE SET certificate = excluded.certificate, operator = excluded.operator,
+			version = excluded.version, seen = now()`,
+		[]byte(me.Address), hexOf(me.Certificate), hexOf(me.Operator), []byte(me.Version))
+	return err
+}
+
+// Lead notes that a replica that has signed leads under an epoch, unless another one does by now.
+func (r *Roster) Lead(ctx context.Context, me Replica, epoch int64) error {
+	_, err := r.run(ctx, `
+		UPDATE replicas SET epoch = $3, led = now(), seen = now()
+		WHERE address = $1 AND certificate = decode($2, 'hex') AND (SELECT epoch FROM meta WHERE id = 1) = $3`,
+		[]byte(me.Address), hexOf(me.Certificate), strconv.AppendInt(nil, epoch, 10))
+	return err
+}
+
+// Leave removes a replica that stops.
+func (r *Roster) Leave(ctx context.Context, me Replica) error {
+	_, err := r.run(ctx, `DELETE FROM replicas WHERE address = $1 AND certificate = decode($2, 'hex')`,
+		[]byte(me.Address), hexOf(me.Certificate))
+	return err
+}
+
+// Replicas returns all replicas in the list, by address. One that was lost stays in it: see Absent.
+func (r *Roster) Replicas(ctx context.Context) ([]Replica, error) {
+	rows, err := r.run(ctx, `
+		SELECT address, encode(certificate, 'hex'), encode(operator, 'hex'), version,
+			(extract(epoch FROM now() - seen) * 1000)::bigint,
+			CASE WHEN epoch = (SELECT epoch FROM meta WHERE id = 1) THEN (extract(epoch FROM now() - led) * 1000)::bigint END,
+			(SELECT commits FROM meta WHERE id = 1), coalesce(epoch, 0)
+		FROM replicas
+		ORDER BY address COLLATE "C"`)
+	if err != nil {
+		return nil, err
+	}
+	var all []Replica
+	seen := r.commits.Load()
+	for _, row := range rows {
+		one := Replica{
+			Address: string(row[0]), Certificate: unhex(row[1]), Operator: unhex(row[2]), Version: string(row[3]),
+			Seen: milliseconds(row[4]), Epoch: integer(row[7]),
+		}
+		if row[5] != nil {
+			one.Leading, one.Since = true, milliseconds(row[5])
+		}
+		seen = max(seen, integer(row[6]))
+		all = append(all, one)
+	}
+	r.commits.Store(seen) // one goroutine of the replica looks
+	return all, nil
+}
+
+// EndSilent ends the connection of a leader that has been silent for a lease, and reports whether it has. The leader's
+// process may be frozen, or cut off from the server. A connection whose statement runs is not silent: the statement may
+// wait for a disk or for a standby. The statement looks for the lock and for the silence of one process of the server at
+// one time, so that it cannot end another that has its number.
+func (r *Roster) EndSilent(ctx context.Context) (bool, error) {
+	rows, err := r.run(ctx, fmt.Sprintf(`
+		SELECT pg_terminate_backend(a.pid)
+		FROM pg_locks l
+		JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.granted AND `+holds+`
+			AND (a.state <> 'active' OR a.wait_event_type = 'Client')
+			AND clock_timestamp() - a.state_change > make_interval(secs => %d)`, writerLock, int(Lease.Seconds())))
+	return len(rows) > 0, err
+}
+
+// run runs a statement whose arguments and results are texts. It connects if there is no connection.
+func (r *Roster) run(ctx context.Context, query string, args ...[]byte) ([][][]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if r.pg == nil || r.pg.IsClosed() {
+		pg, err := pgconn.ConnectConfig(ctx, r.db.config)
+		if err != nil {
+			return nil, classify(err, true)
+		}
+		if _, err := pg.Exec(ctx, settings).ReadAll(); err != nil {
+			err = classify(err, pg.IsClosed())
+			return nil, errors.Join(err, pg.Close(ctx))
+		}
+		r.pg = pg
+	}
+	result := r.pg.ExecParams(ctx, query, args, nil, nil, nil).Read()
+	return result.Rows, classify(result.Err, r.pg.IsClosed())
+}
+
+// Close closes the connection.
+func (r *Roster) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pg == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+	defer cancel()
+	return r.pg.Close(ctx)
+}
+
+func hexOf(b []byte) []byte { return hex.AppendEncode(nil, b) }
+
+func unhex(text []byte) []byte {
+	b, _ := hex.AppendDecode(nil, text) // the server has encoded it
+	return b
+}
+
+func milliseconds(text []byte) time.Duration { return time.Duration(integer(text)) * time.Millisecond }
+
+func integer(text []byte) int64 {
+	n, _ := strconv.ParseInt(string(text), 10, 64) // a bigint
+	return n
+}
