@@ -26,8 +26,8 @@ const (
 	beat = 500 * time.Millisecond
 	// haste is how often it looks while a client waits for a leader.
 	haste = 50 * time.Millisecond
-	// signs is after how many beats it shows that it is there.
-	signs = 20
+	// signs is how often it shows that it is there.
+	signs = 10 * time.Second
 
 	// patience is how long a client's connection waits for a leader.
 	patience = 8 * time.Second
@@ -223,9 +223,13 @@ func (r *Replica) state() state {
 func (r *Replica) watch() {
 	ticker := time.NewTicker(beat) //nolint:forbidigo // the server measures by another clock
 	defer ticker.Stop()
-	for beats := 0; r.closing.Err() == nil; {
-		if beats%signs == 0 {
-			r.note("sign the list of replicas", r.roster.Sign(r.closing, r.me))
+	var signed time.Time
+	for r.closing.Err() == nil {
+		if now := time.Now(); now.Sub(signed) > signs { //nolint:forbidigo // as above
+			err := r.roster.Sign(r.closing, r.me)
+			if r.note("sign the list of replicas", err); err == nil {
+				signed = now
+			}
 		}
 		r.lookOnce()
 		if r.waiting.Load() > 0 {
@@ -236,7 +240,6 @@ func (r *Replica) watch() {
 		case <-r.closing.Done():
 			return
 		case <-ticker.C:
-			beats++
 		case <-r.look:
 		}
 	}
@@ -346,7 +349,10 @@ func (r *Replica) Standing() Standing {
 // Close leaves the list, closes all listeners and connections, and waits until nothing runs any more.
 func (r *Replica) Close(ctx context.Context) error {
 	r.endClose()
-	errs := []error{r.among.Close(), r.roster.Leave(ctx, r.me)}
+	if err := r.roster.Leave(ctx, r.me); err != nil { // it counts as lost
+		r.log.Debug("cannot leave the list of replicas", zap.Error(err))
+	}
+	errs := []error{r.among.Close()}
 	r.mu.Lock()
 	for _, l := range r.clients {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) {

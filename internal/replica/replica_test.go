@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -36,8 +37,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A roster is a list of replicas in memory.
 type roster struct {
-	mu   sync.Mutex
-	list []postgres.Replica
+	mu    sync.Mutex
+	list  []postgres.Replica
+	fails int // so many attempts to sign, as before the tables are made
 }
 
 func (r *roster) change(fn func(list []postgres.Replica) []postgres.Replica) error {
@@ -48,6 +50,13 @@ func (r *roster) change(fn func(list []postgres.Replica) []postgres.Replica) err
 }
 
 func (r *roster) Sign(_ context.Context, me postgres.Replica) error {
+	r.mu.Lock()
+	r.fails--
+	failed := r.fails >= 0
+	r.mu.Unlock()
+	if failed {
+		return errors.New("there is no table")
+	}
 	return r.change(func(list []postgres.Replica) []postgres.Replica {
 		if slices.ContainsFunc(list, func(one postgres.Replica) bool { return one.Address == me.Address }) {
 			return list
@@ -151,11 +160,17 @@ func lead(t *testing.T, r *replica.Replica) *rpc.Passage {
 
 func TestReplica_ACallThatWaitsForALeaderIsAnsweredByIt(t *testing.T) {
 	t.Parallel()
-	list := &roster{}
+	list := &roster{fails: 3}
 	first, _ := join(t, list, apptest.Patience)
 	second, socket := join(t, list, apptest.Patience)
 	answered := make(chan error, 1)
 	go func() { answered <- call(t, socket) }()
+	for { // until it may sign
+		if all, _ := list.Replicas(t.Context()); len(all) == 2 {
+			break
+		}
+		runtime.Gosched()
+	}
 	lead(t, first)
 	if err := <-answered; err != nil {
 		t.Error(err)
