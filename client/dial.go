@@ -22,6 +22,7 @@ import (
 const (
 	dialTimeout      = 5 * time.Second
 	keepaliveTime    = 30 * time.Second
+	replicaKeepalive = 10 * time.Second // where another replica can answer in place of one that is frozen or cut off
 	keepaliveTimeout = 10 * time.Second
 	maxReceive       = 8 << 20 // bytes; the broker keeps its answers under 4 MiB
 	streamWindow     = 1 << 20 // bytes
@@ -276,6 +277,10 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.calls }
 // dialOptions are the connection's settings: windows of fixed size, because the automatic ones cost pings
 // on a connection that is busy anyway, and no falling asleep, because an idle agent waits on a stream.
 func (l *link) dialOptions(places resolver.Builder, settings TLS) []grpc.DialOption {
+	silence := keepaliveTime
+	if len(l.targets) > 1 {
+		silence = replicaKeepalive
+	}
 	return []grpc.DialOption{
 		grpc.WithResolvers(places),
 		grpc.WithTransportCredentials(transport{link: l, settings: settings}),
@@ -287,7 +292,7 @@ func (l *link) dialOptions(places resolver.Builder, settings TLS) []grpc.DialOpt
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connectionWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence, Timeout: keepaliveTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstDelay, Multiplier: 2, Jitter: 0.2, MaxDelay: longestDelay},
 			MinConnectTimeout: dialTimeout,

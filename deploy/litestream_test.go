@@ -166,7 +166,7 @@ func (r *replica) copyFolder() string { return filepath.Join(r.folder, "ltx", "0
 
 func (r *replica) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, r.program, append([]string{name, "-config", "litestream.yml"}, args...)...)
-	c.Env = append(processtest.Environment(r.T), "BROKERD_DATA="+r.data, "BROKERD_REPLICA="+r.folder, "LOG_LEVEL=debug")
+	c.Env = append(processtest.Environment(r.T), "BROKERD_DATA="+r.data, "LITESTREAM_REPLICA="+r.folder, "LOG_LEVEL=debug")
 	return c
 }
 

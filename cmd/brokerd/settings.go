@@ -25,6 +25,7 @@ type settings struct {
 	Data       string
 	Store      string
 	Replica    string
+	Standby    bool   // --require-standby
 	Password   string // --store-password-file: its path
 	Artifacts  string
 	Archive    string
@@ -51,6 +52,8 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.Listen, "listen", nil, "HOST:PORT or unix:PATH, besides the socket in the data folder (repeatable); HOST beyond loopback needs TLS")
 	f.StringVar(&s.Replica, "replica", "",
 		"HOST:PORT at which other replicas on the database of --store reach this one (default: no other may use the database)")
+	f.BoolVar(&s.Standby, "require-standby", false,
+		"confirm nothing while the database of --store waits for no synchronous standby")
 	f.StringVar(&s.TLSCert, "tls-cert", "", "file with the server's certificate (PEM): every HOST:PORT of --listen speaks TLS 1.3")
 	f.StringVar(&s.TLSKey, "tls-key", "", "file with the key of --tls-cert (PEM)")
 	f.StringVar(&s.ClientCA, "tls-client-ca", "", "file with authorities (PEM) whose client certificates identify agents")
@@ -229,7 +232,7 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Store: s.Store, Replica: s.Replica, PasswordFile: s.Password, Artifacts: s.Artifacts, Archive: s.Archive,
+		Dir: s.Data, Store: s.Store, Replica: s.Replica, RequireStandby: s.Standby, PasswordFile: s.Password, Artifacts: s.Artifacts, Archive: s.Archive,
 		Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
 		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 		Traces: s.Traces, TraceSample: s.TraceSample,

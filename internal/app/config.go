@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"net"
 	"path/filepath"
 	"time"
 
@@ -22,6 +23,8 @@ type Config struct {
 	Store string // URL of the PostgreSQL database that has the data; empty = SQLite in the data folder
 	// Replica is the address HOST:PORT at which other replicas on Store reach this one; empty = no other may use Store.
 	Replica string
+	// RequireStandby refuses to confirm anything on a Store that does not wait for a synchronous standby.
+	RequireStandby bool
 	// PasswordFile has the password of the user in Store; empty = it comes from PGPASSWORD or .pgpass.
 	PasswordFile string
 	Artifacts    string        // folder of the contents of artifacts; empty = in Dir, or in Store
@@ -67,6 +70,12 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Replica != "" && c.Store == "" {
 		return c, fault.Field("replica", "needs a database on PostgreSQL, which replicas share: give store too")
+	}
+	if c.Replica != "" {
+		host, _, err := net.SplitHostPort(c.Replica)
+		if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() {
+			return c, fault.Field("replica", "must be the HOST:PORT of this machine at which the other replicas reach it, not %q", c.Replica)
+		}
 	}
 	if c.Sync == "" {
 		c.Sync = store.SyncFull.String()

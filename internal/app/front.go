@@ -128,7 +128,7 @@ func (f *front) start(context.Context) (err error) {
 
 // lead stands by and leads in turn, until ctx ends or something fails that another try would not mend.
 func (f *front) lead(ctx context.Context) error {
-	log := f.config.Log
+	log, before := f.config.Log, ""
 	for {
 		a, err := f.standBy(ctx)
 		if err == nil {
@@ -141,7 +141,10 @@ func (f *front) lead(ctx context.Context) error {
 		if !passes(err) || !f.replica.Listed() {
 			return err
 		}
-		log.Warn("this replica does not lead", zap.Error(err))
+		if err.Error() != before { // it may last
+			before = err.Error()
+			log.Warn("this replica does not lead", zap.Error(err))
+		}
 		if errors.Is(err, store.ErrUnknown) {
 			continue // another one leads by now, and this one waits for the lock
 		}
@@ -156,8 +159,8 @@ func (f *front) lead(ctx context.Context) error {
 // passes reports whether an error of a replica's broker is one after which the replica stands by again.
 func passes(err error) bool {
 	var fe *fault.Error
-	return errors.Is(err, store.ErrUnknown) ||
-		errors.As(err, &fe) && (slices.Contains(passing, fe.Reason) || fe.Reason == store.ReasonNoLeader)
+	reasons := append([]string{store.ReasonNoLeader, postgres.ReasonNoStandby}, passing...)
+	return errors.Is(err, store.ErrUnknown) || errors.As(err, &fe) && slices.Contains(reasons, fe.Reason)
 }
 
 // standBy returns a broker that leads. It waits until no other replica does.

@@ -236,10 +236,18 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-func TestReplica_NeedsADatabaseThatReplicasShare(t *testing.T) {
+func TestReplica_NeedsADatabaseToShareAndAnAddressOfItsOwn(t *testing.T) {
 	t.Parallel()
-	err := app.Run(patient(t), app.Config{Dir: folder(t), Replica: "127.0.0.1:0"}, nil)
-	if fault.KindOf(err) != fault.Invalid {
-		t.Error(err)
+	for _, c := range []app.Config{
+		{Replica: "127.0.0.1:0"},
+		{Store: "postgres://localhost/b", Replica: "broker-a"},
+		{Store: "postgres://localhost/b", Replica: ":7423"},
+		{Store: "postgres://localhost/b", Replica: "0.0.0.0:7423"},
+		{Store: "postgres://localhost/b", Replica: "[::]:7423"},
+	} {
+		c.Dir = folder(t)
+		if err := app.Run(patient(t), c, nil); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%s, %s: %v", c.Store, c.Replica, err)
+		}
 	}
 }

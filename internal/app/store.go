@@ -90,7 +90,11 @@ func (c Config) database() (*postgres.Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return postgres.New(c.Store, password, c.Clock)
+	database, err := postgres.New(c.Store, password, c.Clock)
+	if err == nil && c.RequireStandby {
+		database.RequireStandby()
+	}
+	return database, err
 }
 
 // password returns the first line of the password file; empty if there is none.

@@ -4,13 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -59,11 +65,31 @@ func (d *daemon) start(ctx context.Context) error {
 }
 
 // connect connects to the process.
-func (d *daemon) connect() error {
+func (d *daemon) connect() error { return d.connectTo(d.Address()) }
+
+// connectTo connects to the first of some addresses that answers, and to another one when that connection is lost.
+func (d *daemon) connectTo(addresses ...string) error {
 	d.disconnect()
+	places := manual.NewBuilderWithScheme("replicas")
+	var state resolver.State
+	for _, address := range addresses {
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
+	}
+	places.InitialState(state)
 	var err error
-	d.conn, err = grpc.NewClient(d.Address(),
+	d.conn, err = grpc.NewClient("replicas:///broker",
+		grpc.WithResolvers(places),
+		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
+			MinConnectTimeout: 20 * time.Second, // a follower waits for a leader meanwhile
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 2 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
 	if err != nil {
 		return err

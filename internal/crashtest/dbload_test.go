@@ -21,7 +21,7 @@ import (
 // request id until it succeeds. Its methods may be called concurrently, after start.
 type load struct {
 	t       *testing.T
-	daemon  *daemon
+	daemons []*daemon // which agents use in turn
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -35,8 +35,8 @@ type load struct {
 	gap    time.Duration  // the longest time without such a call
 }
 
-func newLoad(t *testing.T, d *daemon) *load {
-	return &load{t: t, daemon: d, sent: map[string]int64{}, acked: map[int64]bool{}, failed: map[string]int{},
+func newLoad(t *testing.T, daemons ...*daemon) *load {
+	return &load{t: t, daemons: daemons, sent: map[string]int64{}, acked: map[int64]bool{}, failed: map[string]int{},
 		calls: make([]int, fromEnvironment(t, "LOAD_AGENTS", 8)/2*2), moved: make(chan struct{})}
 }
 
@@ -46,13 +46,16 @@ func (l *load) start(ctx context.Context) {
 	half := len(l.calls) / 2
 	for i := range half {
 		for name, role := range map[string]string{fmt.Sprint("sends-", i): "lead", fmt.Sprint("works-", i): "worker"} {
-			_, err := l.daemon.agents.RegisterAgent(as(ctx, name), &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(time.Hour)})
+			_, err := l.of(i).agents.RegisterAgent(as(ctx, name), &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(time.Hour)})
 			testkit.NoError(l.t, err)
 		}
 		l.running.Go(func() { l.send(as(ctx, fmt.Sprint("sends-", i)), i) })
 		l.running.Go(func() { l.work(as(ctx, fmt.Sprint("works-", i)), half+i) })
 	}
 }
+
+// of returns the daemon that an agent uses.
+func (l *load) of(who int) *daemon { return l.daemons[who%len(l.daemons)] }
 
 // end ends the load.
 func (l *load) end() {
@@ -67,7 +70,7 @@ func (l *load) send(ctx context.Context, who int) {
 			Target: &pb.Target{To: &pb.Target_Role{Role: "worker"}}}
 		request := &pb.SendMessagesRequest{RequestId: requestID(), Messages: []*pb.Message{m}}
 		l.repeat(ctx, who, func() error {
-			answer, err := l.daemon.messages.SendMessages(ctx, request)
+			answer, err := l.of(who).messages.SendMessages(ctx, request)
 			if err == nil {
 				l.mu.Lock()
 				l.sent[m.Subject] = answer.GetResults()[0].GetRevision()
@@ -83,7 +86,7 @@ func (l *load) work(ctx context.Context, who int) {
 	for ctx.Err() == nil {
 		var claims []*pb.ClaimedMessage
 		l.repeat(ctx, who, func() error {
-			answer, err := l.daemon.messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{Max: 10, Wait: durationpb.New(50 * time.Millisecond)})
+			answer, err := l.of(who).messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{Max: 10, Wait: durationpb.New(50 * time.Millisecond)})
 			claims = answer.GetClaims()
 			return err
 		})
@@ -100,7 +103,7 @@ func (l *load) work(ctx context.Context, who int) {
 			continue
 		}
 		l.repeat(ctx, who, func() error {
-			_, err := l.daemon.messages.AckMessages(ctx, acks)
+			_, err := l.of(who).messages.AckMessages(ctx, acks)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			for _, c := range claims {
@@ -142,6 +145,18 @@ func (l *load) repeat(ctx context.Context, who int, call func() error) {
 	}
 }
 
+// since forgets the longest time without a call that has succeeded, and returns what it is from now on.
+func (l *load) since() (gap func() time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gap = 0
+	return func() time.Duration {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.gap
+	}
+}
+
 // awaitProgress returns when each agent has made two more calls.
 func (l *load) awaitProgress(ctx context.Context) {
 	l.t.Helper()
@@ -162,7 +177,7 @@ func (l *load) awaitProgress(ctx context.Context) {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			l.t.Fatalf("the agents do not go on: %v, and %v before; failed: %v\n%s", calls, before, l.failed, l.daemon.Stderr())
+			l.t.Fatalf("the agents do not go on: %v, and %v before; failed: %v\n%s", calls, before, l.failed, l.daemons[0].Stderr())
 		}
 	}
 }
@@ -172,7 +187,7 @@ func (l *load) verify(ctx context.Context) {
 	l.t.Helper()
 	l.end()
 	all := map[string]int64{}
-	truth, err := readTruth(ctx, l.daemon)
+	truth, err := readTruth(ctx, l.daemons[0])
 	testkit.NoError(l.t, err)
 	for n, m := range truth.messages {
 		if other, twice := all[m.GetSubject()]; twice {
@@ -190,7 +205,7 @@ func (l *load) verify(ctx context.Context) {
 			l.t.Errorf("the ack of %d was confirmed, and it is %v", which.message, d)
 		}
 	}
-	found, err := l.daemon.admin.CheckDatabase(ctx, &pb.CheckDatabaseRequest{})
+	found, err := l.daemons[0].admin.CheckDatabase(ctx, &pb.CheckDatabaseRequest{})
 	testkit.NoError(l.t, err)
 	if len(found.GetProblems()) > 0 {
 		l.t.Errorf("the database is not sound: %q", found.GetProblems())

@@ -66,13 +66,14 @@ func Frame(r io.Reader, first bool) ([]byte, error) {
 	return append(head, body...), err
 }
 
-// A Proxy forwards connections to a server, and cuts one of them when asked to.
+// A Proxy forwards connections to a server, and cuts or freezes them when asked to.
 type Proxy struct {
 	URL string
 
-	mu     sync.Mutex // guards the fields below
-	cut    string     // at the commit of a transaction: "before" it reaches the server, or "after"
-	of     string     // that is sent in that transaction
+	mu     sync.Mutex    // guards the fields below
+	frozen chan struct{} // closed by Thaw; nil = nothing is frozen
+	cut    string        // at the commit of a transaction: "before" it reaches the server, or "after"
+	of     string        // that is sent in that transaction
 	done   chan struct{}
 	closed bool // it makes no further connections
 }
@@ -82,7 +83,37 @@ func NewProxy(t testing.TB, address string) *Proxy {
 	t.Helper()
 	p := &Proxy{}
 	p.URL = Listen(t, address, p.serve)
+	t.Cleanup(p.Thaw)
 	return p
+}
+
+// Freeze has no byte pass in either direction until Thaw, as when a network loses everything. Connections stay.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen == nil {
+		p.frozen = make(chan struct{})
+	}
+}
+
+// Thaw has everything pass again, what was held back first.
+func (p *Proxy) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen != nil {
+		close(p.frozen)
+		p.frozen = nil
+	}
+}
+
+// pass returns when bytes may pass.
+func (p *Proxy) pass() {
+	p.mu.Lock()
+	frozen := p.frozen
+	p.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
 }
 
 // CutAtCommit cuts the connection with the next commit of a transaction in which a text is sent: once the server has
@@ -145,6 +176,7 @@ func (p *Proxy) serve(client net.Conn, connect func() net.Conn) {
 					return
 				}
 			default:
+				p.pass()
 				if _, err := client.Write(f); err != nil {
 					return
 				}
@@ -170,6 +202,7 @@ func (p *Proxy) serve(client net.Conn, connect func() net.Conn) {
 				close(silent)
 			}
 		}
+		p.pass()
 		if _, err := server.Write(f); err != nil {
 			break
 		}

@@ -113,7 +113,7 @@ func (s *Server) Restart() error {
 			if said.Len() < 1<<16 {
 				said.WriteString(lines.Text() + "\n")
 			}
-			if strings.Contains(lines.Text(), "ready to accept connections") {
+			if strings.Contains(lines.Text(), "ready to accept ") { // of a standby: read-only connections
 				report(nil)
 			}
 		}

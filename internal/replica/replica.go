@@ -29,8 +29,8 @@ const (
 	// signs is how often it shows that it is there.
 	signs = 10 * time.Second
 
-	// patience is how long a client's connection waits for a leader.
-	patience = 8 * time.Second
+	// patience is how long a client's connection waits for a leader. It is less than that of clients with a connection.
+	patience = 4 * time.Second
 	// handshakeTime is the most for the handshake with a client, and for that with another replica.
 	handshakeTime = 10 * time.Second
 	// reachTime is the most for an attempt to reach the leader.
@@ -55,7 +55,7 @@ type Options struct {
 	Operator [sha256.Size]byte // SHA-256 of the secret in the operator's file
 	Roster   Roster
 	Entrance rpc.Entrance
-	Patience time.Duration // how long a client's connection waits for a leader; 8 s if 0
+	Patience time.Duration // how long a client's connection waits for a leader; 4 s if 0
 	Log      *zap.Logger
 }
 

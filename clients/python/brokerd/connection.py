@@ -41,7 +41,6 @@ _CHANNEL_OPTIONS: List[Tuple[str, Any]] = [
     ("grpc.enable_retries", 0),  # Retry repeats calls, under the same request id
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)),
-    ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_receive_message_length", 8 << 20),
     ("grpc.max_send_message_length", 8 << 20),
@@ -109,9 +108,11 @@ class Link:
         self.registered: Dict[Tuple[str, str], Registration] = {}
         if any(place.tls for place in self._places):
             tls.credentials()  # raises Invalid now and not at the first call
+        # With several places, another one can answer where this one is frozen or cut off.
+        options = [*_CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", 10_000 if len(self._places) > 1 else 30_000)]
         self._open: Callable[[Place], Any] = lambda place: (
-            open_secure(place.target, tls.credentials(), options=[*_CHANNEL_OPTIONS, *tls.options()]) if place.tls
-            else open_plain(place.target, options=_CHANNEL_OPTIONS))
+            open_secure(place.target, tls.credentials(), options=[*options, *tls.options()]) if place.tls
+            else open_plain(place.target, options=options))
         self._lock = threading.Lock()
         self._channel: Any = None  # guarded by _lock, as is _process
         self._process = 0

@@ -12,6 +12,7 @@ import type { AgentSettings } from "./settings-file.js";
 import { speaksTLS, tlsOptions, tlsProblem, type TLS } from "./tls.js";
 
 const keepalive = 30_000; // ms without data until the client pings
+const replicaKeepalive = 10_000; // the same, where another replica can answer in place of one that is frozen or cut off
 const keepaliveTimeout = 10_000; // ms until a connection whose ping has no answer is given up
 const streamWindow = 1 << 20; // bytes
 const maxReceive = 8 << 20; // bytes; the broker keeps its answers under 4 MiB
@@ -86,7 +87,7 @@ export class Connection {
     this.#expected = () => announced || places.some((where) => "path" in where && existsSync(where.path)) || places.length > 1;
     const named = places.find((where) => "host" in where);
     const baseUrl = named === undefined ? "http://localhost" : `${secure ? "https" : "http"}://${named.authority}`;
-    const pings = { pingIntervalMs: keepalive, pingTimeoutMs: keepaliveTimeout };
+    const pings = { pingIntervalMs: places.length > 1 ? replicaKeepalive : keepalive, pingTimeoutMs: keepaliveTimeout };
     this.#sessions = new Http2SessionManager(baseUrl, pings, {
       createConnection: open,
       settings: { enablePush: false, initialWindowSize: streamWindow },

@@ -61,6 +61,12 @@ WITH counted AS (
 	WHERE id = 1 AND commits = ? AND epoch = ? RETURNING id)
 SELECT 1 / count(*) FROM counted`
 
+// withStandby makes a fence fail with another error as well, if the server waits for no synchronous standby. It is no
+// constant, whose error would be that of the preparation.
+const withStandby = `,
+	CASE WHEN current_setting('synchronous_standby_names') = ''
+		THEN CAST('none' || current_setting('synchronous_standby_names') AS INTEGER) END`
+
 // drop gives the connection up, and with it the transaction.
 func (c *conn) drop() {
 	if c.pg != nil {
@@ -242,9 +248,9 @@ func (c *conn) commitOnce() error {
 	case c.epoch == 0:
 		return c.end(`COMMIT`)
 	}
-	text, values := fence, []driver.Value{c.db.commits.Load(), c.epoch}
+	text, values := c.db.fence, []driver.Value{c.db.commits.Load(), c.epoch}
 	if n := c.counter; n != nil {
-		text, values = fenceCounted, append([]driver.Value{n.Revision, n.Latest, int64(n.Uptime)}, values...)
+		text, values = c.db.fenceCounted, append([]driver.Value{n.Revision, n.Latest, int64(n.Uptime)}, values...)
 	}
 	err := c.end(`COMMIT`, c.item(text, values...))
 	var refused *pgconn.PgError
@@ -254,6 +260,8 @@ func (c *conn) commitOnce() error {
 		return nil
 	case errors.As(err, &refused) && refused.Code == "22012": // no other statement divides
 		return errDeposed()
+	case errors.As(err, &refused) && refused.Code == "22P02" && c.db.standby:
+		return errNoStandby()
 	case c.pg == nil:
 		return c.outcome(err)
 	}
@@ -280,7 +288,7 @@ func (c *conn) outcome(lost error) error {
 			}
 			if err == nil {
 				c.db.commits.Store(commits)
-				_, err = c.exchange(c.item(fence, commits, c.epoch))
+				_, err = c.exchange(c.item(c.db.fence, commits, c.epoch))
 			}
 			if err == nil {
 				c.db.commits.Add(1)

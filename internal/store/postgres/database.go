@@ -84,7 +84,11 @@ type Database struct {
 	config  *pgconn.Config
 	options url.Values // of the URL, without passwords
 	clock   clockwork.Clock
-	seen    func() int64  // see StandBy; nil = no other broker may lead
+	seen    func() int64 // see StandBy; nil = no other broker may lead
+	standby bool         // see RequireStandby
+
+	fence, fenceCounted string // of every commit
+
 	trips   atomic.Uint64 // of the writer
 	types   sync.Map      // of parameters, by the text of the statement: see typesOf
 	epoch   atomic.Int64  // of the broker that leads by this value; 0 before Lead
@@ -111,7 +115,7 @@ func New(address, password string, clock clockwork.Clock) (*Database, error) {
 	}
 	config.DialFunc = dialer().DialContext
 	config.LookupFunc = lookUp
-	d := &Database{config: config, options: url.Values{}, clock: clock}
+	d := &Database{config: config, options: url.Values{}, clock: clock, fence: fence, fenceCounted: fenceCounted}
 	if u, err := url.Parse(address); err == nil { // not with several ports
 		d.options = u.Query()
 	}
@@ -126,6 +130,15 @@ func New(address, password string, clock clockwork.Clock) (*Database, error) {
 // StandBy has the writer's connection wait until no other broker has the lock, or until the context of Connect ends. Then Lead
 // refuses a server that has lost commits: fault.Precondition (COMMITS_LOST) if it counts fewer than seen returns.
 func (d *Database) StandBy(seen func() (commits int64)) { d.seen = seen }
+
+// RequireStandby refuses a server that does not wait for a synchronous standby, and every commit on one that no longer
+// does: fault.Unavailable (NO_STANDBY).
+func (d *Database) RequireStandby() {
+	d.standby = true
+	for _, text := range []*string{&d.fence, &d.fenceCounted} {
+		*text = strings.Replace(*text, `SELECT 1 / count(*)`, `SELECT 1 / count(*)`+withStandby, 1)
+	}
+}
 
 // Name returns the URL of the database without a password.
 func (d *Database) Name() string {
@@ -276,6 +289,15 @@ func (c *conn) check() error {
 		return fault.New(fault.Precondition, "OLD_POSTGRESQL", "the database is PostgreSQL %d, brokerd needs %d or later",
 			version/10000, oldestVersion/10000)
 	}
+	if c.db.standby {
+		var waits int64
+		if err := c.scan(`SELECT current_setting('synchronous_standby_names') <> ''`, &waits); err != nil {
+			return err
+		}
+		if waits == 0 {
+			return errNoStandby()
+		}
+	}
 	var bytewise, utf8 int64
 	err := c.scan(`SELECT datlocprovider = 'c' AND datcollate IN ('C', 'POSIX'), pg_encoding_to_char(encoding) = 'UTF8'
 		FROM pg_database WHERE datname = current_database()`, &bytewise, &utf8)
@@ -336,6 +358,11 @@ func errDeposed() error {
 
 func errInUse() error {
 	return fault.New(fault.Precondition, "IN_USE", "another brokerd writes to the database: stop that one first, or name another database")
+}
+
+func errNoStandby() error {
+	return fault.New(fault.Unavailable, ReasonNoStandby,
+		"the database waits for no synchronous standby, without which this broker confirms nothing: set synchronous_standby_names")
 }
 
 // quote quotes a name for a statement.

@@ -16,6 +16,8 @@ const (
 	ReasonLost     = "DATABASE_LOST" // the server cannot be reached, or a connection to it was lost
 	ReasonReadOnly = "READ_ONLY"     // it takes no changes
 	ReasonBusy     = "DATABASE_BUSY" // it has no connection left
+
+	ReasonNoStandby = "NO_STANDBY" // it waits for no synchronous standby: see Database.RequireStandby
 )
 
 // classify turns errors into faults where the caller can do something about them. lost says whether the connection

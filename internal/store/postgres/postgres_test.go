@@ -46,7 +46,9 @@ func try(t *testing.T, url string, options ...func(*store.Options)) (*store.Stor
 	if err != nil {
 		return nil, err
 	}
-	o.Database = db
+	if o.Database == nil {
+		o.Database = db
+	}
 	s, err := store.Open(t.Context(), o)
 	if err != nil {
 		return nil, err

@@ -62,7 +62,8 @@ func (r *Roster) Commits() int64 { return r.commits.Load() }
 // NewRoster returns the list of a database, without connecting to it.
 func NewRoster(d *Database) *Roster { return &Roster{db: d} }
 
-// Sign enters a replica, notes that it is there, and removes those that have given no sign for a day.
+// Sign enters a replica, which does not lead if its certificate is new, and notes that it is there. It removes those that
+// have given no sign for a day.
 func (r *Roster) Sign(ctx context.Context, me Replica) error {
 	_, err := r.run(ctx, `
 		WITH gone AS (
@@ -70,7 +71,8 @@ func (r *Roster) Sign(ctx context.Context, me Replica) error {
 		INSERT INTO replicas (address, certificate, operator, version, seen)
 		VALUES ($1, decode($2, 'hex'), decode($3, 'hex'), $4, now())
 		ON CONFLICT (address) DO UPDATE SET certificate = excluded.certificate, operator = excluded.operator,
-			version = excluded.version, seen = now()`,
+			version = excluded.version, seen = now(),
+			epoch = CASE WHEN replicas.certificate = excluded.certificate THEN replicas.epoch END`,
 		[]byte(me.Address), hexOf(me.Certificate), hexOf(me.Operator), []byte(me.Version))
 	return err
 }

@@ -1,0 +1,175 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/postgrestest"
+	"brokerd/internal/store"
+	"brokerd/internal/store/postgres"
+	"brokerd/internal/testkit"
+)
+
+// withDatabase opens the store on a database with further options.
+func withDatabase(t *testing.T, url string, set func(*postgres.Database)) func(*store.Options) {
+	t.Helper()
+	db, err := postgres.New(url, "", clockwork.NewRealClock())
+	testkit.NoError(t, err)
+	set(db)
+	return func(o *store.Options) { o.Database = db }
+}
+
+// A broker that requires a synchronous standby confirms nothing without one.
+func TestStandby_IsRequired(t *testing.T) {
+	t.Parallel()
+	primary := postgrestest.Own(t)
+	url := primary.URL("postgres")
+	required := withDatabase(t, url, (*postgres.Database).RequireStandby)
+	_, err := try(t, url, required)
+	wantReason(t, err, fault.Unavailable, postgres.ReasonNoStandby)
+
+	standby := primary.Standby(t)
+	testkit.NoError(t, primary.AwaitStandby())
+	s := open(t, url, required)
+	testkit.NoError(t, add(s, "with a standby"))
+
+	admin(t, url, `ALTER SYSTEM SET synchronous_standby_names = ''`)
+	admin(t, url, `SELECT pg_reload_conf()`)
+	for err = nil; err == nil; { // until the writer's process of the server has read the settings
+		err = add(s, "perhaps")
+	}
+	wantReason(t, err, fault.Unavailable, postgres.ReasonNoStandby)
+	kept := len(names(t, s))
+	wantReason(t, add(s, "without a standby"), fault.Unavailable, postgres.ReasonNoStandby)
+	if n := len(names(t, s)); n != kept {
+		t.Errorf("%d items are there, and %d before: what was refused is kept", n, kept)
+	}
+	testkit.NoError(t, primary.AwaitStandby())
+	for err = add(s, "again"); err != nil; err = add(s, "again") {
+		wantReason(t, err, fault.Unavailable, postgres.ReasonNoStandby)
+	}
+	if got := admin(t, standby.URL("postgres"), `SELECT name FROM items WHERE name = 'with a standby'`); len(got) != 1 {
+		t.Errorf("the standby has %q", got)
+	}
+}
+
+// A broker whose writer has begun on a primary goes on at the standby that takes its place. It loses nothing if the
+// standby is synchronous.
+func TestStandby_TakesThePlaceOfThePrimary(t *testing.T) {
+	t.Parallel()
+	primary := postgrestest.Own(t)
+	standby := primary.Standby(t)
+	testkit.NoError(t, primary.AwaitStandby())
+	url := with(t, primary.URL("postgres"), "host", primary.Dir()+","+standby.Dir(), "target_session_attrs", "read-write")
+	s := open(t, url)
+	testkit.NoError(t, add(s, "one"))
+	primary.Kill()
+	testkit.NoError(t, standby.Promote())
+	for add(s, "two") != nil { // until it has found the standby
+	}
+	wantNames(t, s, "one", "two")
+}
+
+// A server that has lost transactions is not led, by a replica that has seen them.
+func TestStandby_AReplicaDoesNotLeadWithoutTheCommitsItKnows(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	s := open(t, url)
+	testkit.NoError(t, add(s, "one"))
+	testkit.NoError(t, s.Close())
+	knows := func(commits int64) func(*store.Options) {
+		return withDatabase(t, url, func(d *postgres.Database) { d.StandBy(func() int64 { return commits }) })
+	}
+	_, err := try(t, url, knows(1000))
+	wantReason(t, err, fault.Precondition, "COMMITS_LOST")
+	wantNames(t, open(t, url, knows(1)), "one")
+}
+
+func roster(t *testing.T, url string) *postgres.Roster {
+	t.Helper()
+	db, err := postgres.New(url, "", clockwork.NewRealClock())
+	testkit.NoError(t, err)
+	r := postgres.NewRoster(db)
+	t.Cleanup(func() { testkit.NoError(t, r.Close()) })
+	return r
+}
+
+func TestRoster_HasTheReplicasAndWhoLeads(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	one := postgres.Replica{Address: "127.0.0.1:1", Certificate: []byte{0, 1}, Operator: []byte{2}, Version: "1.0"}
+	two := postgres.Replica{Address: "127.0.0.1:2", Certificate: []byte{3}, Operator: []byte{4}, Version: "1.0"}
+	r := roster(t, url)
+	if err := r.Sign(t.Context(), one); err == nil {
+		t.Error("it has signed before the table was made")
+	}
+	open(t, url)
+	epoch := int64(1)
+	for _, me := range []postgres.Replica{one, two} {
+		testkit.NoError(t, r.Sign(t.Context(), me))
+	}
+	testkit.NoError(t, r.Lead(t.Context(), one, epoch))
+	testkit.NoError(t, r.Lead(t.Context(), two, epoch+1)) // of no broker
+	leaders := func() (all []string) {
+		list, err := r.Replicas(t.Context())
+		testkit.NoError(t, err)
+		if len(list) != 2 || string(list[0].Certificate) != string(one.Certificate) || string(list[1].Operator) != string(two.Operator) {
+			t.Errorf("the list is %v", list)
+		}
+		for _, each := range list {
+			if each.Leading {
+				all = append(all, each.Address)
+			}
+		}
+		return all
+	}
+	if got := leaders(); len(got) != 1 || got[0] != one.Address {
+		t.Errorf("%q lead, want %s", got, one.Address)
+	}
+	one.Certificate = []byte{9} // it has started again, and does not lead yet
+	testkit.NoError(t, r.Sign(t.Context(), one))
+	if got := leaders(); len(got) > 0 {
+		t.Errorf("%q lead, and none does", got)
+	}
+	if n := r.Commits(); n == 0 {
+		t.Error("no transaction was counted")
+	}
+	testkit.NoError(t, r.Leave(t.Context(), two))
+	if list, err := r.Replicas(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// The connection of a writer that is silent for a lease is ended, and that of one that speaks is not.
+func TestRoster_EndsASilentLeader(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	proxy := postgrestest.NewProxy(t, url)
+	fatal := make(chan error, 1)
+	s := open(t, proxy.URL, func(o *store.Options) { o.Fatal = func(err error) { fatal <- err } })
+	r := roster(t, url)
+	began := time.Now()
+	for time.Since(began) < postgres.Lease+2*time.Second { // the time of the server, which no test can set
+		ended, err := r.EndSilent(t.Context())
+		if ended || err != nil {
+			t.Fatalf("the connection of a leader that speaks was ended: %v, %v", ended, err)
+		}
+	}
+	proxy.Freeze()
+	for ended := false; !ended; {
+		var err error
+		ended, err = r.EndSilent(t.Context())
+		testkit.NoError(t, err)
+	}
+	next := open(t, url)
+	testkit.NoError(t, add(next, "of the next one"))
+	proxy.Thaw()
+	<-fatal // it finds that another one leads
+	if err := add(s, "of the first one"); err == nil {
+		t.Error("the first one still writes")
+	}
+	wantNames(t, next, "of the next one")
+}
