@@ -46,7 +46,7 @@ NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: toolchain screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test test-postgres fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
+.PHONY: toolchain screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test test-postgres fresh stress lint generate bench fuzz crash failover mutants bridge globs vendors alerts-check litestream deploy-check vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -136,6 +136,9 @@ fuzz: ## every fuzz target, FUZZTIME (30s) each
 crash: ## kill the daemon CRASH_KILLS (200) times on SQLite and on PostgreSQL, and the server a quarter as often; cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs; faults of the server, an idle transaction of 60 s among them; upgrade 1,000,000 messages, and move them to PostgreSQL and back
 	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 DAMAGE_PLACES=100 UPGRADE_MESSAGES=1000000 IDLE_SECONDS=60 LOAD_AGENTS=32 \
 		go test -count=1 -run '^Test(Crash|PowerCut|Faults|DatabaseFaults|Clock|Damage|Upgrade|Migration)_' -timeout 2h -v ./internal/crashtest/
+
+failover: ## what goes wrong with two replicas and their server, three times each under load, and how long nothing is confirmed
+	FAILOVER_ROUNDS=3 LOAD_AGENTS=32 go test -count=1 -run '^TestFailover_' -timeout 1h -v ./internal/crashtest/
 
 mutants: ## check that the tests catch each seeded defect of internal/crashtest/seeded (MUTANTS='skip-a-sync …')
 	@scripts/mutants.sh $(MUTANTS)

@@ -143,8 +143,8 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 	}
 	places := manual.NewBuilderWithScheme("brokerd")
 	var state resolver.State
-	for address := range strings.SplitSeq(o.address, ",") {
-		to, err := parseAddress(strings.TrimSpace(address))
+	for _, address := range splitAddresses(o.address) {
+		to, err := parseAddress(address)
 		if err != nil {
 			return nil, err
 		}
@@ -343,6 +343,21 @@ func (l *link) fault(ctx context.Context) *error {
 		}
 	}
 	return fault
+}
+
+// splitAddresses splits addresses at their commas. One in the path of a socket is no such comma: after it, nothing begins
+// that could be an address.
+func splitAddresses(text string) (all []string) {
+	for part := range strings.SplitSeq(text, ",") {
+		trimmed := strings.TrimSpace(part)
+		_, err := parseAddress(trimmed)
+		if len(all) > 0 && (err != nil || strings.Contains(strings.TrimPrefix(trimmed, "tls://"), "/") && !strings.HasPrefix(trimmed, "unix:")) {
+			all[len(all)-1] += "," + part
+			continue
+		}
+		all = append(all, trimmed)
+	}
+	return all
 }
 
 // A target is where to connect to.

@@ -231,6 +231,19 @@ func TestDial_WithWaitOutlastsABrokerThatIsNotReadyYet(t *testing.T) {
 	}
 }
 
+func TestDial_ACommaInTheFolderOfASocketSeparatesNothing(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "a,b")
+	apptest.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	d := &daemon{dir: dir}
+	d.start(t)
+	t.Cleanup(func() { d.stop(t) })
+	c, err := client.Dial(t.Context(), client.WithAddress("unix:///nowhere/brokerd.sock,"+d.app.Addresses()[0]))
+	apptest.NoError(t, err)
+	c.Close()
+}
+
 func TestDial_AClientOfSeveralReplicasGoesOnWithAnotherAddress(t *testing.T) {
 	t.Parallel()
 	first, second := newDaemon(t), newDaemon(t)

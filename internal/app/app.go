@@ -58,6 +58,7 @@ type App struct {
 
 	certificates *rpc.Certificates // nil without TLS
 	passage      *rpc.Passage      // of a replica: through which the front passes connections
+	lost         <-chan error      // of a replica: gets why it must not lead any more
 
 	began    time.Time                         // when it began to run the broker
 	reason   string                            // why Run stops the daemon

@@ -57,9 +57,6 @@ func runReplica(ctx context.Context, c Config, ready func(Daemon)) error {
 	if err = f.start(ctx); err == nil {
 		err = f.run(ctx, ready)
 	}
-	if ctx.Err() != nil {
-		err = nil // a stop that was asked for
-	}
 	err = errors.Join(err, f.stop(context.WithoutCancel(ctx)))
 	if ctx.Err() != nil {
 		c.Log.Info("this replica has stopped", zap.String("reason", context.Cause(ctx).Error()))
@@ -69,15 +66,22 @@ func runReplica(ctx context.Context, c Config, ready func(Daemon)) error {
 
 // run stands by and leads, and calls ready once there is a leader.
 func (f *front) run(ctx context.Context, ready func(Daemon)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ended := make(chan error, 1)
 	f.serving.Go(func() { ended <- f.lead(ctx) })
-	select {
-	case <-f.replica.Settled():
-		ready(f)
-	case err := <-ended:
-		return err
+	for settled := f.replica.Settled(); ; {
+		select {
+		case <-settled:
+			settled = nil
+			ready(f)
+		case err := <-ended:
+			return err
+		case err := <-f.failed:
+			cancel()
+			return errors.Join(err, <-ended)
+		}
 	}
-	return <-ended
 }
 
 // start opens the addresses. Calls are answered from here on: by the leader, or by this replica once it leads.
@@ -131,12 +135,18 @@ func (f *front) lead(ctx context.Context) error {
 	log, before := f.config.Log, ""
 	for {
 		a, err := f.standBy(ctx)
+		if err != nil && ctx.Err() != nil {
+			return nil // it was asked to stop while it stood by
+		}
 		if err == nil {
 			log.Info("this replica leads", zap.String("replica", f.replica.Address()))
 			err = f.serveTerm(ctx, a)
 		}
+		if errors.Is(err, store.ErrUnknown) && ctx.Err() != nil {
+			return nil // it has lost the lead by then
+		}
 		if ctx.Err() != nil {
-			return nil
+			return err
 		}
 		if !passes(err) || !f.replica.Listed() {
 			return err
@@ -156,11 +166,11 @@ func (f *front) lead(ctx context.Context) error {
 	}
 }
 
-// passes reports whether an error of a replica's broker is one after which the replica stands by again.
+// passes reports whether an error of a replica's broker is one after which the replica stands by again: the lead was lost,
+// or the server cannot serve it at present.
 func passes(err error) bool {
 	var fe *fault.Error
-	reasons := append([]string{store.ReasonNoLeader, postgres.ReasonNoStandby}, passing...)
-	return errors.Is(err, store.ErrUnknown) || errors.As(err, &fe) && slices.Contains(reasons, fe.Reason)
+	return errors.Is(err, store.ErrUnknown) || errors.As(err, &fe) && (fe.Kind == fault.Unavailable || fe.Reason == "IN_USE")
 }
 
 // standBy returns a broker that leads. It waits until no other replica does.
@@ -171,34 +181,46 @@ func (f *front) standBy(ctx context.Context) (*App, error) {
 	}
 	database.StandBy(f.seen)
 	a := &App{config: f.config, front: f, database: database, failed: make(chan error, 1)}
-	if err := a.start(ctx); err != nil {
-		return nil, errors.Join(err, a.cutOff())
+	err = a.start(ctx)
+	if err == nil {
+		return a, nil
 	}
-	return a, nil
+	f.remember(a)
+	return nil, errors.Join(err, a.cutOff())
 }
 
 // seen returns the most transactions that this replica knows of.
 func (f *front) seen() int64 { return max(f.commits.Load(), f.roster.Commits()) }
+
+// remember notes how many transactions a broker has committed.
+func (f *front) remember(a *App) {
+	_, commits := a.database.Led()
+	f.commits.Store(max(f.commits.Load(), commits))
+}
 
 // serveTerm waits until the broker loses the lead or is to stop.
 func (f *front) serveTerm(ctx context.Context, a *App) error {
 	select {
 	case <-ctx.Done():
 		return a.end(ctx, context.Cause(ctx))
-	case err := <-f.failed:
-		return errors.Join(err, a.end(ctx, err))
+	case err := <-a.lost:
+		return f.depose(a, fmt.Errorf("%w: %w", store.ErrUnknown, err))
 	case err := <-a.failed:
-		_, commits := a.database.Led()
-		f.commits.Store(max(f.commits.Load(), commits))
-		if !errors.Is(err, store.ErrUnknown) {
-			return errors.Join(err, a.end(ctx, err))
+		if errors.Is(err, store.ErrUnknown) {
+			return f.depose(a, err)
 		}
-		f.replica.Follow()
-		if e := a.cutOff(); e != nil {
-			f.config.Log.Debug("the end of a broker that no longer leads", zap.Error(e))
-		}
-		return err
+		return errors.Join(err, a.end(ctx, err))
 	}
+}
+
+// depose ends a broker that no longer leads, and returns why.
+func (f *front) depose(a *App, why error) error {
+	f.remember(a)
+	f.replica.Follow()
+	if err := a.cutOff(); err != nil {
+		f.config.Log.Debug("the end of a broker that no longer leads", zap.Error(err))
+	}
+	return why
 }
 
 // cutOff stops a broker that can change nothing more. It ends calls under way, which another replica answers when they
@@ -247,7 +269,7 @@ func (f *front) serveMonitor() error {
 			return "", fmt.Errorf("serve %s: %w", what, err)
 		}
 		server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-		f.onStop(func(context.Context) error { err := server.Close(); f.serving.Wait(); return err })
+		f.onStop(func(context.Context) error { return server.Close() })
 		f.serving.Go(func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				f.fail(fmt.Errorf("serve %s: %w", what, err))
@@ -256,6 +278,7 @@ func (f *front) serveMonitor() error {
 		f.config.Log.Info("serving "+what, zap.String("address", rpc.Address(l)))
 		return rpc.Address(l), nil
 	}
+	f.onStop(func(context.Context) error { f.serving.Wait(); return nil }) // when both are closed
 	var err error
 	if f.metrics, err = serve("metrics", f.config.Metrics, f.monitors()); err != nil {
 		return err
@@ -339,7 +362,8 @@ func (a *App) takeLead(ctx context.Context) error {
 		return nil
 	}
 	epoch, _ := a.database.Led()
-	if err := a.front.replica.Lead(ctx, a.passage, epoch); err != nil {
+	var err error
+	if a.lost, err = a.front.replica.Lead(ctx, a.passage, epoch); err != nil {
 		return err
 	}
 	a.onStop(func(context.Context) error { a.front.replica.Follow(); return nil })

@@ -36,7 +36,8 @@ type member struct {
 // runMember starts a replica, which is stopped when the test ends.
 func runMember(t *testing.T, database string) *member {
 	t.Helper()
-	c := app.Config{Dir: folder(t), Store: database, Replica: "127.0.0.1:0", Version: "test", Metrics: "127.0.0.1:0", Listen: []string{"127.0.0.1:0"}}
+	c := app.Config{Dir: folder(t), Store: database, Replica: "127.0.0.1:0", Version: "test", Metrics: "127.0.0.1:0",
+		Pprof: "127.0.0.1:0", Listen: []string{"127.0.0.1:0"}}
 	c.DiskUsed = func(string) (float64, error) { return 0, nil }
 	ctx, cancel := context.WithCancelCause(context.Background())
 	started, ended := make(chan app.Daemon, 1), make(chan error, 1)

@@ -109,7 +109,7 @@ func (r *Replica) reach(g greeting) (*tls.Conn, state, error) {
 	defer r.waiting.Add(-1)
 	ctx, cancel := context.WithTimeout(r.closing, r.patience)
 	defer cancel()
-	why := errors.New("no replica leads")
+	why := errNoLeader
 	for delay := haste; ; delay = min(2*delay, beat) {
 		at := r.state()
 		if at.here != nil {
@@ -120,7 +120,7 @@ func (r *Replica) reach(g greeting) (*tls.Conn, state, error) {
 			if err == nil {
 				return conn, at, nil
 			}
-			why = fmt.Errorf("the leader %s cannot be reached: %w", at.leader.Address, err)
+			why = fmt.Errorf("%w: %s: %w", errOutOfReach, at.leader.Address, err)
 		}
 		r.poke()
 		again, stop := context.WithTimeout(ctx, delay)
@@ -134,6 +134,11 @@ func (r *Replica) reach(g greeting) (*tls.Conn, state, error) {
 		}
 	}
 }
+
+var (
+	errNoLeader   = errors.New("no replica leads")
+	errOutOfReach = errors.New("the leader cannot be reached")
+)
 
 // dial opens a connection to the leader.
 func (r *Replica) dial(ctx context.Context, leader postgres.Replica, g greeting) (*tls.Conn, error) {
@@ -173,11 +178,15 @@ func introduce(ctx context.Context, conn *tls.Conn, g greeting) error {
 // A halfCloser can end what it sends and still read.
 type halfCloser interface{ CloseWrite() error }
 
-// splice copies bytes both ways until both ends have ended, or one has failed.
-func splice(a, b net.Conn) {
+// splice copies bytes both ways until both ends have ended, or one has failed. A client that does not close its end after
+// the leader has, as it would close the connection if the client was its own, gets endTime for that.
+func splice(client, leader net.Conn) {
 	var both sync.WaitGroup
-	both.Go(func() { pour(a, b) })
-	both.Go(func() { pour(b, a) })
+	both.Go(func() {
+		pour(client, leader)
+		_ = client.SetReadDeadline(time.Now().Add(endTime)) //nolint:forbidigo // the kernel's clock; it fails if it is closed
+	})
+	both.Go(func() { pour(leader, client) })
 	both.Wait()
 }
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -45,6 +46,8 @@ func (r *Replica) welcome(raw net.Conn) error {
 	if err := raw.SetDeadline(time.Now().Add(handshakeTime)); err != nil { //nolint:forbidigo // the kernel's clock
 		return err
 	}
+	stop := context.AfterFunc(r.closing, func() { _ = raw.Close() }) // ends every wait below
+	defer stop()
 	conn := tls.Server(raw, mutual(r.own, r.knows))
 	if err := conn.HandshakeContext(r.closing); err != nil {
 		return err

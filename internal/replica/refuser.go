@@ -41,7 +41,9 @@ func newRefuser() *refuser {
 // refuse takes over the connection of a client that was received.
 func (f *refuser) refuse(conn net.Conn, facts rpc.Facts, why error) {
 	f.mu.Lock()
-	f.why = why
+	if f.why = errNoLeader; errors.Is(why, errOutOfReach) { // the rest is not for a client that has proved nothing
+		f.why = errOutOfReach
+	}
 	f.mu.Unlock()
 	if facts.HTTP2 {
 		f.calls.Pass(conn)

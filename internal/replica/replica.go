@@ -33,8 +33,15 @@ const (
 	patience = 4 * time.Second
 	// handshakeTime is the most for the handshake with a client, and for that with another replica.
 	handshakeTime = 10 * time.Second
+	// endTime is how long a connection may stay half open after the leader has closed its end.
+	endTime = 5 * time.Second
 	// reachTime is the most for an attempt to reach the leader.
 	reachTime = 2 * time.Second
+	// lookTime is the most for a look.
+	lookTime = 2 * time.Second
+	// blind is how long a leader leads without the list of replicas. Another one may lead after a lease.
+	blind = 2 * postgres.Lease
+
 	// maxHandshakes is how many handshakes with other replicas may be under way.
 	maxHandshakes = 256
 )
@@ -42,7 +49,7 @@ const (
 // A Roster is the list of the replicas, in the database: see postgres.Roster.
 type Roster interface {
 	Sign(ctx context.Context, me postgres.Replica) error
-	Lead(ctx context.Context, me postgres.Replica, epoch int64) error
+	Lead(ctx context.Context, me postgres.Replica, epoch int64) (bool, error)
 	Leave(ctx context.Context, me postgres.Replica) error
 	Replicas(ctx context.Context) ([]postgres.Replica, error)
 	EndSilent(ctx context.Context) (bool, error)
@@ -82,6 +89,8 @@ type Replica struct {
 	mu      sync.Mutex // guards the fields below
 	clients []net.Listener
 	leading *rpc.Passage       // where connections go while this replica leads; nil while it does not
+	epoch   int64              // under which it leads
+	lost    chan error         // gets why it must not lead any more; capacity 1
 	list    []postgres.Replica // as of the last look
 	changed chan struct{}      // closed when another certificate is listed, or another replica leads
 	settled chan struct{}      // closed once a replica leads
@@ -125,15 +134,33 @@ func (r *Replica) Address() string { return r.me.Address }
 
 // Lead has the connections of clients go to a passage, those that other replicas forward included, until the passage is
 // closed or Follow is called. The broker behind it commits under an epoch.
-func (r *Replica) Lead(ctx context.Context, to *rpc.Passage, epoch int64) error {
+//
+// lost gets an error when another replica leads, or may lead because this one cannot read the list.
+func (r *Replica) Lead(ctx context.Context, to *rpc.Passage, epoch int64) (lost <-chan error, err error) {
+	if err := r.enter(ctx, epoch); err != nil {
+		return nil, err
+	}
+	gets := make(chan error, 1)
+	r.change(func() { r.leading, r.epoch, r.lost = to, epoch, gets })
+	return gets, nil
+}
+
+// errDeposed is the error of a replica that cannot enter the list as the leader.
+var errDeposed = errors.New("another replica leads, or has the address of this one")
+
+// enter enters this replica in the list, as the leader.
+func (r *Replica) enter(ctx context.Context, epoch int64) error {
 	err := r.roster.Sign(ctx, r.me)
+	entered := false
 	if err == nil {
-		err = r.roster.Lead(ctx, r.me, epoch)
+		entered, err = r.roster.Lead(ctx, r.me, epoch)
+	}
+	if err == nil && !entered {
+		err = errDeposed
 	}
 	if err != nil {
 		return fmt.Errorf("enter the leader in the list of replicas: %w", err)
 	}
-	r.change(func() { r.leading = to })
 	return nil
 }
 
@@ -223,15 +250,19 @@ func (r *Replica) state() state {
 func (r *Replica) watch() {
 	ticker := time.NewTicker(beat) //nolint:forbidigo // the server measures by another clock
 	defer ticker.Stop()
-	var signed time.Time
+	var signed, looked time.Time
 	for r.closing.Err() == nil {
-		if now := time.Now(); now.Sub(signed) > signs { //nolint:forbidigo // as above
+		now := time.Now() //nolint:forbidigo // as above
+		if r.lookOnce() {
+			looked = now
+		}
+		r.examine(now.Sub(looked))
+		if now.Sub(signed) > signs {
 			err := r.roster.Sign(r.closing, r.me)
 			if r.note("sign the list of replicas", err); err == nil {
 				signed = now
 			}
 		}
-		r.lookOnce()
 		if r.waiting.Load() > 0 {
 			pause(r.closing, haste)
 			continue
@@ -241,25 +272,56 @@ func (r *Replica) watch() {
 			return
 		case <-ticker.C:
 		case <-r.look:
+			pause(r.closing, haste) // a stranger can ask for a look
 		}
 	}
 }
 
-// lookOnce looks who leads.
-func (r *Replica) lookOnce() {
+// lookOnce looks who leads, and reports whether it could.
+func (r *Replica) lookOnce() bool {
+	ctx, cancel := context.WithTimeout(r.closing, lookTime)
+	defer cancel()
 	if r.state().here == nil {
-		ended, err := r.roster.EndSilent(r.closing)
+		ended, err := r.roster.EndSilent(ctx)
 		r.note("look for a silent leader", err)
 		if ended {
 			r.log.Warn("the leader was silent for too long: its connection to the database was ended",
 				zap.Duration("lease", postgres.Lease))
 		}
 	}
-	list, err := r.roster.Replicas(r.closing)
+	list, err := r.roster.Replicas(ctx)
 	if err == nil {
 		r.change(func() { r.list = list })
 	}
 	r.note("read the list of replicas", err)
+	return err == nil
+}
+
+// examine gives the lead up if another replica has it, or may have it, since the list could not be read for some time. If
+// the list does not have this one as the leader, another process may have signed with its address by mistake.
+func (r *Replica) examine(unread time.Duration) {
+	r.mu.Lock()
+	leads, epoch, lost := r.leading != nil, r.epoch, r.lost
+	listed := certificateOf(r.listed()) == string(r.me.Certificate)
+	r.mu.Unlock()
+	var err error
+	switch {
+	case !leads:
+		return
+	case unread > blind:
+		err = fmt.Errorf("the list of replicas could not be read for %v", unread.Round(time.Second))
+	case !listed:
+		if err = r.enter(r.closing, epoch); !errors.Is(err, errDeposed) {
+			r.note("enter the list of replicas", err)
+			return
+		}
+	default:
+		return
+	}
+	select {
+	case lost <- err:
+	default:
+	}
 }
 
 // note logs an error of the list: it is expected while no broker has made the tables, and while the server is away.
@@ -303,7 +365,7 @@ func (r *Replica) Operator(sum [sha256.Size]byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.list, func(one postgres.Replica) bool {
-		return subtle.ConstantTimeCompare(one.Operator, sum[:]) == 1
+		return one.Seen <= postgres.Absent && subtle.ConstantTimeCompare(one.Operator, sum[:]) == 1
 	})
 }
 
@@ -321,11 +383,11 @@ func (r *Replica) Ready(ctx context.Context) error {
 	case at.here != nil:
 		return nil
 	case at.leader == nil:
-		return errors.New("no replica leads")
+		return errNoLeader
 	}
 	conn, err := r.dial(ctx, *at.leader, greeting{Probe: true, Replica: r.me.Address})
 	if err != nil {
-		return fmt.Errorf("the leader %s cannot be reached: %w", at.leader.Address, err)
+		return fmt.Errorf("%w: %s: %w", errOutOfReach, at.leader.Address, err)
 	}
 	_ = conn.Close() // the answer has come
 	return nil

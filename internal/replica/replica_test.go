@@ -65,8 +65,8 @@ func (r *roster) Sign(_ context.Context, me postgres.Replica) error {
 	})
 }
 
-func (r *roster) Lead(_ context.Context, me postgres.Replica, _ int64) error {
-	return r.change(func(list []postgres.Replica) []postgres.Replica {
+func (r *roster) Lead(_ context.Context, me postgres.Replica, _ int64) (bool, error) {
+	return true, r.change(func(list []postgres.Replica) []postgres.Replica {
 		for i := range list {
 			list[i].Leading = list[i].Address == me.Address
 		}
@@ -154,7 +154,8 @@ func lead(t *testing.T, r *replica.Replica) *rpc.Passage {
 		server.Stop(ctx)
 		apptest.NoError(t, <-done)
 	})
-	apptest.NoError(t, r.Lead(t.Context(), passage, 1))
+	_, err := r.Lead(t.Context(), passage, 1)
+	apptest.NoError(t, err)
 	return passage
 }
 
@@ -190,7 +191,8 @@ func TestReplica_AStrangerIsRefused(t *testing.T) {
 	other := &roster{} // of another database
 	stranger, _ := join(t, other, time.Millisecond)
 	apptest.NoError(t, other.Sign(t.Context(), replicaOf(t, list, leader.Address())))
-	apptest.NoError(t, other.Lead(t.Context(), postgres.Replica{Address: leader.Address()}, 1))
+	_, err := other.Lead(t.Context(), postgres.Replica{Address: leader.Address()}, 1)
+	apptest.NoError(t, err)
 	for {
 		err := stranger.Ready(t.Context())
 		if err == nil {

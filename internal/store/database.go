@@ -196,7 +196,11 @@ func (s *Store) pulse() {
 		case <-s.closing:
 			return
 		}
-		// The error is that of a batch, which the writer keeps for Halted.
+		// The error is that of a batch, which the writer keeps for Halted, until a change is committed.
+		if s.writer.lost.Load() != nil {
+			_ = s.Try(context.Background())
+			continue
+		}
 		_ = s.Drain(context.Background(), func(tx *Tx) error {
 			var revision int64
 			return tx.QueryRow(`SELECT revision FROM meta WHERE id = 1`).Scan(&revision)

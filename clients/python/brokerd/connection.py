@@ -97,7 +97,7 @@ class Link:
         self, address: str, credential: str, tls: tls_.TLS, announced: bool, open_plain: Callable[..., Any],
         open_secure: Callable[..., Any],
     ) -> None:
-        self._places = [_parse(one.strip(), tls) for one in address.split(",")]
+        self._places = [_parse(one, tls) for one in _split(address)]
         self.turn = 0  # how often the link has taken the next place; guarded by _lock
         self.address, self.credential = address, credential
         self.reached = False  # a call has been answered
@@ -183,6 +183,19 @@ class Registration:
     def own(self) -> Any:
         """Calls that the broker refuses once another program has registered the agent."""
         return self.calls.at_incarnation(self.incarnation)
+
+
+def _split(address: str) -> List[str]:
+    """Splits addresses at their commas. After one in the path of a socket, nothing begins that could be an address."""
+    parts: List[str] = []
+    for part in address.split(","):
+        one = part.strip()
+        begins = one.startswith(("unix:", "tls://")) or ":" in one and "/" not in one
+        if begins or not parts:
+            parts.append(one)
+        else:
+            parts[-1] += "," + part
+    return parts
 
 
 def _parse(address: str, tls: tls_.TLS) -> Place:

@@ -67,7 +67,8 @@ export class Connection {
 
   constructor(address: string, options: ConnectionOptions = {}) {
     const { credential = "", tls = {}, announced = false, onRetry, timeout = defaultTimeout, agents = {} } = options;
-    const places = address.split(",").map((one) => parseAddress(one.trim(), tls));
+    // After a comma in the path of a socket, nothing begins that could be an address.
+    const places = address.split(/,(?=\s*(?:unix:|tls:\/\/|[^,/]+:\d+\s*(?:,|$)))/).map((one) => parseAddress(one.trim(), tls));
     const secure = places.some((where) => "host" in where && where.secure);
     if (secure) tlsOptions(tls, "", 0); // throws now and not when it connects
     let turn = 0;

@@ -284,6 +284,7 @@ func (c *conn) outcome(lost error) error {
 			var commits int64
 			err = c.scan(`SELECT commits FROM meta`, &commits)
 			if err == nil && commits <= before {
+				c.db.commits.Store(before) // what follows may not have been kept
 				return lost
 			}
 			if err == nil {

@@ -34,6 +34,9 @@ func (c *conn) prepareSession(ctx context.Context) error {
 	if err := c.set(ctx); err != nil || c.use != store.UseWrite {
 		return err
 	}
+	if err := c.stillLeads(); err != nil {
+		return err // at once, and not when it has waited for the lock of the broker that leads now
+	}
 	err := c.lock(ctx)
 	var refused *pgconn.PgError
 	inUse := errors.As(err, &refused) && refused.Code == "55P03"
@@ -43,28 +46,37 @@ func (c *conn) prepareSession(ctx context.Context) error {
 	case err != nil && !inUse || c.epoch == 0:
 		return err
 	}
-	var epoch int64
-	if err := c.scan(`SELECT epoch FROM meta`, &epoch); err != nil {
+	if err := c.stillLeads(); err != nil {
 		return err
 	}
-	switch {
-	case epoch != c.epoch:
-		return errDeposed()
-	case inUse:
+	if inUse {
 		return errLost() // another broker may be about to begin
 	}
 	return nil
 }
 
+// stillLeads fails if another broker has begun to write since this one has.
+func (c *conn) stillLeads() error {
+	if c.epoch == 0 {
+		return nil
+	}
+	var epoch int64
+	err := c.scan(`SELECT epoch FROM meta`, &epoch)
+	if err == nil && epoch != c.epoch {
+		err = errDeposed()
+	}
+	return err
+}
+
 // set checks a new connection and gives it its settings.
 func (c *conn) set(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
-	defer cancel()
 	if c.use == store.UseWrite && c.epoch == 0 { // before anything that stays with a connection of a pooler
-		if err := c.checkPooler(ctx); err != nil {
+		if err := c.checkPooler(ctx); err != nil { // which takes connectTime for each host
 			return err
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
 	own := [...]string{store.UseWrite: writerSettings, store.UseRead: readerSettings, store.UseInspect: inspectorSettings,
 		store.UseAside: ``}[c.use]
 	if _, err := c.pg.Exec(ctx, settings+own).ReadAll(); err != nil || c.use != store.UseWrite {
@@ -112,7 +124,9 @@ func (c *conn) locked(is [][]byte) error {
 func (c *conn) awaitLock(ctx context.Context) error {
 	text := fmt.Sprintf(`SELECT pg_backend_pid(), pg_is_in_recovery(), pg_try_advisory_lock(%d)`, writerLock)
 	for {
-		results, err := c.pg.Exec(ctx, text).ReadAll()
+		asking, cancel := context.WithTimeout(ctx, connectTime)
+		results, err := c.pg.Exec(asking, text).ReadAll()
+		cancel()
 		if err != nil {
 			return err
 		}

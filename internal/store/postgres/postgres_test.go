@@ -39,15 +39,13 @@ const (
 func try(t *testing.T, url string, options ...func(*store.Options)) (*store.Store, error) {
 	t.Helper()
 	o := store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: items, Fatal: func(err error) { t.Error("fatal:", err) }}
-	for _, set := range options {
-		set(&o)
-	}
 	db, err := postgres.New(url, "", o.Clock)
 	if err != nil {
 		return nil, err
 	}
-	if o.Database == nil {
-		o.Database = db
+	o.Database = db
+	for _, set := range options {
+		set(&o)
 	}
 	s, err := store.Open(t.Context(), o)
 	if err != nil {

@@ -77,13 +77,15 @@ func (r *Roster) Sign(ctx context.Context, me Replica) error {
 	return err
 }
 
-// Lead notes that a replica that has signed leads under an epoch, unless another one does by now.
-func (r *Roster) Lead(ctx context.Context, me Replica, epoch int64) error {
-	_, err := r.run(ctx, `
-		UPDATE replicas SET epoch = $3, led = now(), seen = now()
-		WHERE address = $1 AND certificate = decode($2, 'hex') AND (SELECT epoch FROM meta WHERE id = 1) = $3`,
+// Lead notes that a replica that has signed leads under an epoch. It reports false, and notes nothing, if another one
+// leads by now, or has signed with the same address.
+func (r *Roster) Lead(ctx context.Context, me Replica, epoch int64) (bool, error) {
+	noted, err := r.run(ctx, `
+		UPDATE replicas SET epoch = $3, seen = now(), led = CASE WHEN epoch = $3 THEN led ELSE now() END
+		WHERE address = $1 AND certificate = decode($2, 'hex') AND (SELECT epoch FROM meta WHERE id = 1) = $3
+		RETURNING 1`,
 		[]byte(me.Address), hexOf(me.Certificate), strconv.AppendInt(nil, epoch, 10))
-	return err
+	return len(noted) > 0, err
 }
 
 // Leave removes a replica that stops.
@@ -141,21 +143,36 @@ func (r *Roster) EndSilent(ctx context.Context) (bool, error) {
 func (r *Roster) run(ctx context.Context, query string, args ...[]byte) ([][][]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.pg == nil || r.pg.IsClosed() {
+		if err := r.connect(ctx); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	if r.pg == nil || r.pg.IsClosed() {
-		pg, err := pgconn.ConnectConfig(ctx, r.db.config)
-		if err != nil {
-			return nil, classify(err, true)
-		}
-		if _, err := pg.Exec(ctx, settings).ReadAll(); err != nil {
-			err = classify(err, pg.IsClosed())
-			return nil, errors.Join(err, pg.Close(ctx))
-		}
-		r.pg = pg
-	}
 	result := r.pg.ExecParams(ctx, query, args, nil, nil, nil).Read()
+	var refused *pgconn.PgError
+	if errors.As(result.Err, &refused) && refused.Code == "25006" { // a standby: another connection may find the primary
+		_ = r.pg.Close(ctx) // nothing can be lost
+	}
 	return result.Rows, classify(result.Err, r.pg.IsClosed())
+}
+
+// connect connects to the server. The list waits for no standby: a replica that stays in it, or is not in it, does no
+// harm.
+func (r *Roster) connect(ctx context.Context) error {
+	pg, err := pgconn.ConnectConfig(ctx, r.db.config) // connectTime for each host
+	if err != nil {
+		return classify(err, true)
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if _, err := pg.Exec(ctx, settings+`SET synchronous_commit = local`).ReadAll(); err != nil {
+		err = classify(err, pg.IsClosed())
+		return errors.Join(err, pg.Close(ctx))
+	}
+	r.pg = pg
+	return nil
 }
 
 // Close closes the connection.
