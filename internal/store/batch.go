@@ -384,6 +384,9 @@ func (w *writer) undo() {
 		}
 	}
 	err := refusal(b.lost)
+	if syncFailed(b.lost) && w.replicated {
+		err = errNoLeader()
+	}
 	if w.lost.Swap(&err) == nil {
 		w.log.Error("nothing can be written", zap.Error(b.lost), zap.NamedError("cause", errors.Unwrap(b.lost)))
 	}
