@@ -351,11 +351,12 @@ func splitAddresses(text string) (all []string) {
 	for part := range strings.SplitSeq(text, ",") {
 		trimmed := strings.TrimSpace(part)
 		_, err := parseAddress(trimmed)
-		if len(all) > 0 && (err != nil || strings.Contains(strings.TrimPrefix(trimmed, "tls://"), "/") && !strings.HasPrefix(trimmed, "unix:")) {
+		path := strings.Contains(strings.TrimPrefix(trimmed, "tls://"), "/")
+		if begins := strings.HasPrefix(trimmed, "unix:") || err == nil && !path; begins || len(all) == 0 {
+			all = append(all, trimmed)
+		} else {
 			all[len(all)-1] += "," + part
-			continue
 		}
-		all = append(all, trimmed)
 	}
 	return all
 }

@@ -232,7 +232,8 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Store: s.Store, Replica: s.Replica, RequireStandby: s.Standby, PasswordFile: s.Password, Artifacts: s.Artifacts, Archive: s.Archive,
+		Dir: s.Data, Store: s.Store, Replica: s.Replica, RequireStandby: s.Standby,
+		PasswordFile: s.Password, Artifacts: s.Artifacts, Archive: s.Archive,
 		Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
 		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 		Traces: s.Traces, TraceSample: s.TraceSample,

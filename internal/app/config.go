@@ -74,7 +74,8 @@ func (c Config) complete() (Config, error) {
 	if c.Replica != "" {
 		host, _, err := net.SplitHostPort(c.Replica)
 		if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() {
-			return c, fault.Field("replica", "must be the HOST:PORT of this machine at which the other replicas reach it, not %q", c.Replica)
+			return c, fault.Field("replica",
+				"must be the HOST:PORT of this machine at which the other replicas reach it, not %q", c.Replica)
 		}
 	}
 	if c.Sync == "" {

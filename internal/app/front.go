@@ -170,7 +170,8 @@ func (f *front) lead(ctx context.Context) error {
 // or the server cannot serve it at present.
 func passes(err error) bool {
 	var fe *fault.Error
-	return errors.Is(err, store.ErrUnknown) || errors.As(err, &fe) && (fe.Kind == fault.Unavailable || fe.Reason == "IN_USE")
+	return errors.Is(err, store.ErrUnknown) ||
+		errors.As(err, &fe) && (fe.Kind == fault.Unavailable || fe.Reason == "IN_USE")
 }
 
 // standBy returns a broker that leads. It waits until no other replica does.

@@ -152,7 +152,7 @@ func TestReplica_CallersHaveTheSameRightsThroughAFollower(t *testing.T) {
 		return read, write
 	}
 	for _, c := range []struct{ name, secret, agent, read, write string }{
-		{"nobody", "", "", "CREDENTIAL_UNREADABLE", "CREDENTIAL_UNREADABLE"},
+		{"no credential", "", "", "CREDENTIAL_UNREADABLE", "CREDENTIAL_UNREADABLE"},
 		{"a stranger", "secret", "", "CREDENTIAL_UNKNOWN", "CREDENTIAL_UNKNOWN"},
 		{"the follower's operator", follower.operator(t), "", "", ""},
 		{"the leader's operator", leader.operator(t), "", "", ""},
