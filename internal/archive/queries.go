@@ -7,7 +7,7 @@ const (
 			COUNT(*) FILTER (WHERE d.state NOT BETWEEN 5 AND 8) = 0
 				AND NOT EXISTS (
 					SELECT 1 FROM questions q
-					WHERE q.message = m.revision AND q.settled IS NULL AND q.overdue IS NULL),
+					WHERE q.message = m.revision AND +q.settled IS NULL AND +q.overdue IS NULL),
 			MAX(CASE WHEN d.state <> 6 THEN d.finished_at END), MAX(CASE WHEN d.state = 6 THEN d.finished_at END)
 		FROM messages m LEFT JOIN deliveries d ON d.message = m.revision
 		WHERE m.revision > ? AND (? = 0 OR m.session = ?)

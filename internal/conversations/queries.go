@@ -77,8 +77,12 @@ const (
 
 // Threads. The message that began a thread may not name it: then the thread is its id.
 const (
+	// PostgreSQL's writer would read all messages for an OR.
 	inThread = `
-		m.session = ?1 AND (m.thread = ?2 OR m.revision = ?3 AND m.id = ?4 AND m.thread IS NULL)`
+		m.revision IN (
+			SELECT revision FROM messages WHERE session = ?1 AND thread = ?2
+			UNION ALL
+			SELECT revision FROM messages WHERE session = ?1 AND revision = ?3 AND id = ?4 AND thread IS NULL)`
 	selectThread = `
 		SELECT COUNT(*), MIN(m.created_at), MAX(m.created_at) FROM messages m WHERE` + inThread
 	selectParticipants = `
