@@ -46,6 +46,18 @@ type run struct {
 	screen        *terminal
 }
 
+// folder returns a new folder. A vendor's program may leave a process behind that still writes there when the test ends:
+// so it is no failure if something remains.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "vendor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 func newRun(t testing.TB, v *vendor) *run {
 	t.Helper()
 	bin := v.find()
@@ -57,10 +69,10 @@ func newRun(t testing.TB, v *vendor) *run {
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{whole: t, t: t, vendor: v, daemon: d, model: fakemodel.New(time.Now), home: t.TempDir(), project: t.TempDir(), sent: map[string]string{}}
+	r := &run{whole: t, t: t, vendor: v, daemon: d, model: fakemodel.New(time.Now), home: folder(t), project: folder(t), sent: map[string]string{}}
 	t.Cleanup(r.model.Close)
 	const refused = "http://127.0.0.1:9"
-	r.env("HOME="+r.home, "TMPDIR="+t.TempDir(), "LANG=C.UTF-8", "TERM=dumb",
+	r.env("HOME="+r.home, "TMPDIR="+folder(t), "LANG=C.UTF-8", "TERM=dumb",
 		"PATH="+bin+":"+filepath.Dir(brokerd)+":"+os.Getenv("PATH"),
 		"HTTP_PROXY="+refused, "HTTPS_PROXY="+refused, "http_proxy="+refused, "https_proxy="+refused,
 		"NO_PROXY=127.0.0.1,localhost,::1", "no_proxy=127.0.0.1,localhost,::1")
