@@ -42,9 +42,15 @@ _CHANNEL_OPTIONS: List[Tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),  # a stream on which the client sends nothing is checked too
     ("grpc.max_receive_message_length", 8 << 20),
     ("grpc.max_send_message_length", 8 << 20),
     ("grpc.use_local_subchannel_pool", 1),  # clients of other brokers at the same address do not delay this one
+]
+# With several addresses, another replica can answer where one is frozen or cut off.
+_REPLICA_OPTIONS: List[Tuple[str, Any]] = [
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # limits an attempt to connect, in spite of its name
 ]
 
 
@@ -100,6 +106,7 @@ class Link:
         self._places = [_parse(one, tls) for one in _split(address)]
         self.turn = 0  # how often the link has taken the next place; guarded by _lock
         self.address, self.credential = address, credential
+        self.addresses = [place.address for place in self._places]
         self.reached = False  # a call has been answered
         self._announced = announced  # by the endpoint file, which a broker that was killed leaves behind
         self.closed = False
@@ -108,8 +115,7 @@ class Link:
         self.registered: Dict[Tuple[str, str], Registration] = {}
         if any(place.tls for place in self._places):
             tls.credentials()  # raises Invalid now and not at the first call
-        # With several places, another one can answer where this one is frozen or cut off.
-        options = [*_CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", 10_000 if len(self._places) > 1 else 30_000)]
+        options = [*_CHANNEL_OPTIONS, *(_REPLICA_OPTIONS if len(self._places) > 1 else [("grpc.keepalive_time_ms", 30_000)])]
         self._open: Callable[[Place], Any] = lambda place: (
             open_secure(place.target, tls.credentials(), options=[*options, *tls.options()]) if place.tls
             else open_plain(place.target, options=options))
@@ -139,7 +145,7 @@ class Link:
         if failure.code is grpc.StatusCode.UNAVAILABLE and not failure.reason and place.host:
             problem = tls_.problem(place.host, place.port, place.tls)
             if problem:
-                return errors.Unreachable(f"the broker at {self.address} {problem}", code=failure.code)
+                return errors.Unreachable(f"the broker at {place.address} {problem}", code=failure.code)
         return failure
 
     @property
@@ -322,7 +328,7 @@ class Calls:
 
 
 class Retry:
-    """The attempts at one call or one stream: they are repeated while the broker restarts."""
+    """The attempts at one call or one stream: they are repeated while the broker restarts, and at the next of its replicas."""
 
     def __init__(self, link: Link, patience: float) -> None:
         self._link, self._patience = link, patience  # seconds without an answer
@@ -332,15 +338,18 @@ class Retry:
 
     def answered(self) -> None:
         """Notes that the broker has answered: the next failure is the first one again."""
-        self._link.reached, self._pause, self._turn, self._gives_up = True, 0.0, self._link.turn, None
+        self._link.reached, self._pause, self._gives_up = True, 0.0, None
 
     def pause(self, error: grpc.RpcError) -> float:
         """Returns the seconds before the next attempt after error, or raises it as a BrokerError."""
-        failure = errors.from_rpc(error, self._link.address)
-        if self._link.closed or failure.code not in (_PATIENT if self._patience == FOREVER else _TRANSIENT) or (
+        failure = errors.from_rpc(error, *self._link.addresses)
+        # The deadline of an attempt is later than any answer: a replica without one is frozen or cut off.
+        silent = failure.code is grpc.StatusCode.DEADLINE_EXCEEDED and not failure.reason and len(self._link.addresses) > 1
+        repeatable = silent or failure.code in (_PATIENT if self._patience == FOREVER else _TRANSIENT)
+        if self._link.closed or not repeatable or (
                 failure.reason in _FINAL or isinstance(failure, errors.Exhausted) and failure.retry_after is None):
             raise self._link.explain(failure) from None
-        if failure.code is grpc.StatusCode.UNAVAILABLE:
+        if silent or failure.code is grpc.StatusCode.UNAVAILABLE:
             self._link.turn_from(self._turn)
         self._turn = self._link.turn
         now = time.monotonic()

@@ -114,20 +114,23 @@ _BY_REASON: Dict[str, Type[BrokerError]] = {
 _AGENT = "brokerd-agent"  # the field of the metadata that names the agent
 
 
-def from_rpc(error: Any, address: str) -> BrokerError:
-    """Returns the exception for a grpc.RpcError. address is for the text if nothing answers."""
+def from_rpc(error: Any, *addresses: str) -> BrokerError:
+    """Returns the exception for a grpc.RpcError. The addresses of the broker are for the text if nothing answers."""
     code, text = error.code(), error.details() or ""
     trailers = {key: value for key, value in error.trailing_metadata() or ()}  # not dict(): grpc.aio has its own type
     reason = trailers.get("brokerd-reason", "")
     if isinstance(reason, bytes):
         reason = reason.decode()
     kind = _BY_REASON.get(reason, _BY_CODE.get(code, BrokerError))
+    where, several = f"the broker at {' or '.join(addresses)}", len(addresses) > 1
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and not reason:
-        text = (f"the broker at {address} does not answer in time: its process is frozen or overloaded; "
-                "see its log, or restart it")
+        text = f"{where} does not answer in time: " + (
+            "its replicas are frozen, overloaded or cut off; see their logs, or restart them" if several
+            else "its process is frozen or overloaded; see its log, or restart it")
     elif kind is Unreachable and not reason:
-        text = (f"the broker at {address} does not answer ({text}); "
-                "start one with `brokerctl up`, or name another with BROKERD_ADDR")
+        text = f"{where} does not answer ({text}); " + (
+            "start one of its replicas, or name others with BROKERD_ADDR" if several
+            else "start one with `brokerctl up`, or name another with BROKERD_ADDR")
     details = _details(trailers.get("grpc-status-details-bin", b""))
     if reason == "AGENT_REQUIRED" or _AGENT in details.get("fields", ()):
         text = text.replace(f"{_AGENT}: ", "agent: ") + '; name it with agent="NAME" or BROKERD_AGENT'

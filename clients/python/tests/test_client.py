@@ -3,7 +3,10 @@
 import pathlib
 import threading
 import unittest
+from concurrent import futures
 from unittest import mock
+
+import grpc
 
 import brokerd
 from brokerd import Client, Invalid, NotFound, Unreachable, agents
@@ -266,6 +269,17 @@ class Rest(BrokerCase):
         self.assertIsNone(other.ask("channel-1", "Ready?", timeout=0.01))
 
 
+class NoLeader(grpc.GenericRpcHandler):
+    """Answers every call as a replica does while no replica leads."""
+
+    def service(self, handler_call_details):
+        def refuse(request, context):
+            context.set_trailing_metadata((("brokerd-reason", "NO_LEADER"),))
+            context.abort(grpc.StatusCode.UNAVAILABLE, "no replica leads")
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+
 class Replicas(BrokerCase):
     def test_the_client_goes_on_with_another_address(self):
         other = Broker()
@@ -276,6 +290,53 @@ class Replicas(BrokerCase):
         self.assertEqual([message.text for message in client.inbox()], ["hello"])
         other.kill()
         self.assertEqual(client.inbox(), [])  # of the next one
+
+    def replicas(self):
+        """Starts another broker, and returns it with an agent of the shared one and a client of both.
+
+        A position in the other one exists in the shared one too.
+        """
+        other = Broker()
+        self.addCleanup(other.remove)
+        witness = self.agent("witness")
+        for n in range(10):
+            witness.events.publish("test.filler", str(n))
+        client = self.client(address=f"{other.address},{self.broker.address}")
+        return other, witness, client
+
+    def test_a_call_leaves_a_replica_that_is_frozen(self):
+        other, _, client = self.replicas()
+        self.assertEqual(client.agents(), [])
+        client._calls.timeout = 5
+        other.freeze()
+        self.assertEqual([agent.name for agent in client.agents()], ["witness"])
+
+    def test_a_stream_leaves_a_replica_that_is_frozen(self):
+        other, witness, client = self.replicas()
+        first = client.as_agent("first")
+        first.register()
+        first.events.publish("test.frozen", "first")
+        events = client.events.follow(after=0, types=["test.frozen"])
+        self.assertEqual(next(events).summary, "first")
+        other.freeze()
+        witness.events.publish("test.frozen", "second")
+        self.assertEqual(next(events).summary, "second")
+
+    def test_calls_and_streams_leave_a_replica_without_a_leader(self):
+        witness = self.agent("witness")
+        witness.events.publish("test.led", "second")
+        server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[NoLeader()])
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')},{self.broker.address}"
+        server.start()
+        self.addCleanup(lambda: server.stop(None).wait())
+        self.assertEqual([agent.name for agent in self.client(address=address).agents()], ["witness"])
+        events = self.client(address=address).events.follow(after=0, types=["test.led"])
+        self.assertEqual(next(events).summary, "second")
+
+    def test_an_error_names_all_addresses(self):
+        first, second = "unix:///nonexistent/a.sock", "unix:///nonexistent/b.sock"
+        with self.assertRaisesRegex(Unreachable, f"at {first} or {second} does not answer .*; start one of its replicas"):
+            self.client(address=f"{first}, {second}", timeout=0.1).agents()
 
 
 class Addresses(unittest.TestCase):

@@ -84,9 +84,10 @@ export class Caller {
         return await make(signal === undefined ? left : { ...left, signal });
       } catch (error) {
         const now = performance.now();
-        if (failingSince === undefined || now - began > patience) failingSince = now;
         const late = error instanceof BrokerError && error.code === Code.DeadlineExceeded;
-        if (!interrupted(error) || late || now >= Math.min(end, failingSince + patience)) throw error;
+        if (failingSince === undefined || (now - began > patience && !late)) failingSince = now;
+        const ended = late && this.connection.addresses.length === 1; // of several replicas, another one may answer
+        if (!interrupted(error) || ended || now >= Math.min(end, failingSince + patience)) throw error;
         if (!(await backoff.pause(error, signal))) {
           signal?.throwIfAborted();
           this.connection.closed.throwIfAborted();

@@ -21,7 +21,8 @@ import { work, type Handler, type WorkOptions } from "./work.js";
 export interface ClientOptions {
   /**
    * unix:///path/of/socket, tls://host:port, or host:port, which means TLS if the option tls is given;
-   * default the local broker, found by its endpoint file.
+   * default the local broker, found by its endpoint file. Replicas of one broker have several addresses, with commas
+   * between them: the client connects to the first that answers, and to the next when it does not answer any more.
    */
   address?: string;
   /** Proves the caller; TCP always needs one. */

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { connect as connectSocket, type Socket } from "node:net";
-import { connect as connectTLS } from "node:tls";
+import { connect as connectTLS, TLSSocket } from "node:tls";
 
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
@@ -14,6 +14,7 @@ import { speaksTLS, tlsOptions, tlsProblem, type TLS } from "./tls.js";
 const keepalive = 30_000; // ms without data until the client pings
 const replicaKeepalive = 10_000; // the same, where another replica can answer in place of one that is frozen or cut off
 const keepaliveTimeout = 10_000; // ms until a connection whose ping has no answer is given up
+const replicaConnectTimeout = 5_000; // ms to connect to one of several replicas: one that is cut off does not refuse
 const streamWindow = 1 << 20; // bytes
 const maxReceive = 8 << 20; // bytes; the broker keeps its answers under 4 MiB
 
@@ -47,6 +48,8 @@ export interface Registration {
 /** A Connection is what all clients of one connection share. It connects when it is used. */
 export class Connection {
   readonly address: string;
+  /** One for each replica, if there are several. */
+  readonly addresses: readonly string[];
   readonly transport: Transport;
   /** Metadata of every call. */
   readonly headers: readonly [string, string][];
@@ -58,7 +61,9 @@ export class Connection {
   /** Reports whether a broker that does not answer has left an endpoint file or a socket: it will return. */
   readonly #expected: () => boolean;
   readonly #sessions: Http2SessionManager;
-  /** What is wrong with TLS, since the last attempt to connect. */
+  /** How many connections have been opened: each leads to the next address. */
+  #opened = 0;
+  /** What is wrong with TLS, and where, since the last attempt to connect. */
   #problem: string | undefined;
   readonly #closing = newController();
   #ended: Promise<void> | undefined;
@@ -71,16 +76,14 @@ export class Connection {
     const places = address.split(/,(?=\s*(?:unix:|tls:\/\/|[^,/]+:\d+\s*(?:,|$)))/).map((one) => parseAddress(one.trim(), tls));
     const secure = places.some((where) => "host" in where && where.secure);
     if (secure) tlsOptions(tls, "", 0); // throws now and not when it connects
-    let turn = 0;
     const open = (): Socket => {
-      const where = places[turn % places.length]!;
+      const where = places[this.#opened++ % places.length]!;
       const socket = this.#open(where, tls);
-      socket.once("close", () => {
-        if (socket.bytesRead === 0) turn++; // nothing answers there
-      });
+      if (places.length > 1) limitConnecting(socket, where.address);
       return socket;
     };
     this.address = address;
+    this.addresses = places.map((where) => where.address);
     this.headers = credential === "" ? [] : [["authorization", `Bearer ${credential}`]];
     this.onRetry = onRetry;
     this.timeout = timeout;
@@ -120,9 +123,21 @@ export class Connection {
 
   /** Returns the error of a call, with what is wrong with TLS if that is why the broker has not answered. */
   explain(error: unknown): BrokerError {
-    const failure = callError(error, this.address);
+    const failure = callError(error, this.addresses);
     if (this.#problem === undefined || !(failure instanceof Unreachable)) return failure;
-    return new Unreachable(`the broker at ${this.address} ${this.#problem}`, {}, undefined, { cause: failure });
+    return new Unreachable(this.#problem, {}, undefined, { cause: failure });
+  }
+
+  /** The number of the connection that a call uses if it begins now. */
+  get number(): number {
+    const state = this.#sessions.state();
+    return state === "closed" || state === "error" ? this.#opened + 1 : this.#opened;
+  }
+
+  /** Ends a connection whose replica does not serve, unless another has replaced it. The next one leads to the next address. */
+  leave(number: number): void {
+    if (this.addresses.length === 1 || number !== this.#opened) return;
+    this.#sessions.abort(new ConnectError("the client has left a replica that does not serve", Code.Unavailable));
   }
 
   #open(where: Place, tls: TLS): Socket {
@@ -130,18 +145,21 @@ export class Connection {
     if (!where.secure) return this.#watched(connectSocket(where.port, where.host), where);
     this.#problem = undefined;
     const socket = connectTLS(tlsOptions(tls, where.host, where.port));
-    return socket.once("error", (error) => (this.#problem = tlsProblem(error, tls.serverName ?? where.host)));
+    return socket.once("error", (error) => {
+      const problem = tlsProblem(error, tls.serverName ?? where.host);
+      if (problem !== undefined) this.#problem = `the broker at ${where.address} ${problem}`;
+    });
   }
 
   /** Checks if the broker speaks TLS when a socket without TLS has closed without an answer. */
-  #watched(socket: Socket, where: { host: string; port: number }): Socket {
+  #watched(socket: Socket, where: { address: string; host: string; port: number }): Socket {
     return socket.once("close", () => {
       if (socket.bytesRead > 0) {
         this.#problem = undefined;
         return;
       }
       void speaksTLS(where.host, where.port).then((yes) => {
-        if (yes) this.#problem = `speaks TLS: write its address as tls://${this.address}`;
+        if (yes) this.#problem = `the broker at ${where.address} speaks TLS: write its address as tls://${where.address}`;
       });
     });
   }
@@ -161,14 +179,14 @@ export class Connection {
 }
 
 /** A Place is where a broker listens: a Unix socket's path, or a host and port. */
-type Place = { path: string } | { host: string; port: number; secure: boolean; authority: string };
+type Place = { address: string } & ({ path: string } | { host: string; port: number; secure: boolean; authority: string });
 
 /** Returns where an address leads. */
 function parseAddress(address: string, tls: TLS): Place {
   if (address.startsWith("unix:")) {
     const path = address.slice("unix:".length).replace(/^\/\//, "");
     if (path === "") throw new Invalid(`address ${JSON.stringify(address)} names no socket: write unix:///path/of/socket`);
-    return { path };
+    return { address, path };
   }
   const [, scheme, host, port] = /^(tls:\/\/)?(\[[^\]]+\]|[^:/]+):(\d{1,5})$/.exec(address) ?? [];
   if (host === undefined) {
@@ -179,7 +197,17 @@ function parseAddress(address: string, tls: TLS): Place {
   if (!secure && !loopback(bare)) {
     throw new Invalid(`address ${JSON.stringify(address)} is not on this machine, which needs TLS: write tls://${address}`);
   }
-  return { host: bare, port: Number(port), secure, authority: `${host}:${port}` };
+  return { address, host: bare, port: Number(port), secure, authority: `${host}:${port}` };
+}
+
+/** Ends a socket that has not connected in time. */
+function limitConnecting(socket: Socket, address: string): void {
+  const timer = setTimeout(() => {
+    socket.destroy(new Error(`${address} has not accepted the connection within ${replicaConnectTimeout / 1000} s`));
+  }, replicaConnectTimeout);
+  for (const event of [socket instanceof TLSSocket ? "secureConnect" : "connect", "close"]) {
+    socket.once(event, () => clearTimeout(timer));
+  }
 }
 
 function loopback(host: string): boolean {

@@ -125,15 +125,15 @@ function inWords(text: string, { reason, fields }: Details): string {
   return `${text.replace(`${agentField}: `, "agent: ")}; name it with the option agent, asAgent() or BROKERD_AGENT`;
 }
 
-/** Returns the error of a call. address names the broker in the error of a call without an answer. */
-export function callError(error: unknown, address: string): BrokerError {
+/** Returns the error of a call. The addresses name the broker in the error of a call without an answer. */
+export function callError(error: unknown, addresses: readonly string[]): BrokerError {
   if (error instanceof BrokerError) return error;
   const failed = ConnectError.from(error);
   if (failed.metadata.has("grpc-status") || failed.code === Code.ResourceExhausted) {
     const details = detailsOf(failed);
     return make(failed.code, inWords(failed.rawMessage, details), details, { cause: failed });
   }
-  return unanswered(failed, address);
+  return unanswered(failed, addresses);
 }
 
 /** Returns the error for one item of a stream. */
@@ -145,20 +145,28 @@ export function itemError(error: ItemError): BrokerError {
 }
 
 /** Returns the error of a call to which no broker has answered. */
-function unanswered(failed: ConnectError, address: string): BrokerError {
+function unanswered(failed: ConnectError, addresses: readonly string[]): BrokerError {
   const options = { cause: failed };
+  const several = addresses.length > 1;
+  const where = addresses.join(" or ");
   if (failed.code === Code.DeadlineExceeded) {
-    const text = `the broker at ${address} has not answered in time: its process is frozen or overloaded`;
-    return new Unreachable(text, {}, Code.DeadlineExceeded, options);
+    const why = several
+      ? "its replicas are frozen, overloaded or cut off; see their logs, or restart them"
+      : "its process is frozen or overloaded";
+    return new Unreachable(`the broker at ${where} has not answered in time: ${why}`, {}, Code.DeadlineExceeded, options);
+  }
+  if (several) {
+    const text = `the broker at ${where} cannot be reached (${failed.rawMessage}); start one of its replicas, or name others with BROKERD_ADDR`;
+    return new Unreachable(text, {}, undefined, options);
   }
   const advice = "start one with `brokerctl up`, or name another with BROKERD_ADDR";
   switch (systemCode(failed)) {
     case "ENOENT":
-      return new Unreachable(`no broker is running at ${address} (there is no socket); ${advice}`, {}, undefined, options);
+      return new Unreachable(`no broker is running at ${where} (there is no socket); ${advice}`, {}, undefined, options);
     case "ECONNREFUSED":
-      return new Unreachable(`no broker is running at ${address} (it refuses connections); ${advice}`, {}, undefined, options);
+      return new Unreachable(`no broker is running at ${where} (it refuses connections); ${advice}`, {}, undefined, options);
   }
-  return new Unreachable(`the connection to the broker at ${address} broke: ${failed.rawMessage}`, {}, undefined, options);
+  return new Unreachable(`the connection to the broker at ${where} broke: ${failed.rawMessage}`, {}, undefined, options);
 }
 
 /** Returns the code of the operating system's error behind an error, such as ECONNREFUSED. */
@@ -177,7 +185,7 @@ export function transient(error: unknown): boolean {
   return (error.code === Code.Internal || error.code === Code.Unknown) && error.constructor === BrokerError;
 }
 
-/** Reports whether a call that failed may succeed a moment later, because the broker restarts. */
+/** Reports whether a call that failed may succeed a moment later, because the broker restarts or another replica takes over. */
 export function interrupted(error: unknown): boolean {
-  return error instanceof Unreachable && (error.reason === "" || error.reason === "SHUTTING_DOWN");
+  return error instanceof Unreachable && ["", "NO_LEADER", "SHUTTING_DOWN"].includes(error.reason);
 }

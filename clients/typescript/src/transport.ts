@@ -1,6 +1,6 @@
 import type { DescMessage, DescMethodStreaming, DescMethodUnary, MessageInitShape } from "@bufbuild/protobuf";
 import { durationMs, type Duration } from "@bufbuild/protobuf/wkt";
-import type { ContextValues, StreamResponse, Transport, UnaryResponse } from "@connectrpc/connect";
+import { Code, type ContextValues, type StreamResponse, type Transport, type UnaryResponse } from "@connectrpc/connect";
 
 import type { Connection } from "./connection.js";
 
@@ -48,12 +48,13 @@ export class IdentifiedTransport implements Transport {
     contextValues?: ContextValues,
   ): Promise<UnaryResponse<I, O>> {
     this.connection.closed.throwIfAborted();
-    const deadline = Math.ceil(timeoutMs ?? this.connection.timeout + wait(input)); // gRPC has whole milliseconds
+    const { transport, number, timeout } = this.connection;
+    const longest = timeout + wait(input);
+    const deadline = Math.ceil(timeoutMs ?? longest); // gRPC has whole milliseconds
     try {
-      const { transport } = this.connection;
       return await transport.unary(method, signal, deadline, this.#marked(header), input, contextValues);
     } catch (error) {
-      throw this.#explain(error, signal);
+      throw this.#explain(error, signal, number, deadline >= longest);
     }
   }
 
@@ -66,12 +67,12 @@ export class IdentifiedTransport implements Transport {
     contextValues?: ContextValues,
   ): Promise<StreamResponse<I, O>> {
     this.connection.closed.throwIfAborted();
+    const { transport, number } = this.connection;
     try {
-      const { transport } = this.connection;
       const response = await transport.stream(method, signal, timeoutMs, this.#marked(header), input, contextValues);
-      return { ...response, message: this.#explained(response.message, signal) };
+      return { ...response, message: this.#explained(response.message, signal, number) };
     } catch (error) {
-      throw this.#explain(error, signal);
+      throw this.#explain(error, signal, number, false);
     }
   }
 
@@ -81,19 +82,26 @@ export class IdentifiedTransport implements Transport {
     return headers;
   }
 
-  async *#explained<T>(messages: AsyncIterable<T>, signal: AbortSignal | undefined): AsyncGenerator<T> {
+  async *#explained<T>(messages: AsyncIterable<T>, signal: AbortSignal | undefined, number: number): AsyncGenerator<T> {
     try {
       yield* messages;
     } catch (error) {
-      throw this.#explain(error, signal);
+      throw this.#explain(error, signal, number, false);
     }
   }
 
-  /** Returns the reason of the signal for a call that the caller aborted, and its error otherwise. */
-  #explain(error: unknown, signal: AbortSignal | undefined): unknown {
+  /**
+   * Returns the reason of the signal for a call that the caller aborted, and its error otherwise. If the replica has no
+   * leader, or has let the client's own deadline pass (late), the next attempt goes to another one. number is that of
+   * the connection.
+   */
+  #explain(error: unknown, signal: AbortSignal | undefined, number: number, late: boolean): unknown {
     if (this.connection.closed.aborted) return this.connection.closed.reason;
     if (signal?.aborted) return signal.reason;
-    return this.connection.explain(error);
+    const failure = this.connection.explain(error);
+    const silent = late && failure.code === Code.DeadlineExceeded && failure.reason === "";
+    if (silent || failure.reason === "NO_LEADER") this.connection.leave(number);
+    return failure;
   }
 }
 

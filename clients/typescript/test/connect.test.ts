@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { once } from "node:events";
 import { copyFileSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer as createHTTP2Server } from "node:http2";
+import { createServer, type AddressInfo } from "node:net";
 import { join } from "node:path";
 import { after, afterEach, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -174,6 +177,84 @@ test("a client of several replicas goes on with another address", async () => {
   assert.deepEqual((await client.inbox()).map((message) => message.text), ["hello"]);
   await first.kill();
   assert.deepEqual(await client.inbox(), [], "it is the mail of the second one");
+});
+
+/** Returns the addresses of two daemons in place of two replicas. A position in the first one exists in the second one too. */
+async function replicas() {
+  const [first, second] = await Promise.all([Daemon.start(), Daemon.start()]);
+  const witness = await second.agent("witness");
+  for (let i = 0; i < 10; i++) await witness.send("witness", `${i}`);
+  return { first, witness, address: `${first.address},${second.address}` };
+}
+
+const names = async (client: Client) => (await client.agents()).map((agent) => agent.name);
+
+test("calls and streams leave a replica that is frozen", async () => {
+  const { first, witness, address } = await replicas();
+  await using client = await Client.connect({ address, timeout: 5000 });
+  const mail = client.follow();
+  await client.send("operator", "one");
+  assert.equal((await mail.next()).value!.text, "one");
+
+  const next = mail.next();
+  await first.freeze();
+  assert.deepEqual(await names(client), ["witness"]);
+  await witness.send("operator", "two");
+  assert.equal((await next).value!.text, "two");
+});
+
+test("a stream of a replica that is frozen resumes at another one although no call is made", async () => {
+  const { first, witness, address } = await replicas();
+  await using client = await Client.connect({ address, timeout: 60_000 });
+  const mail = client.follow();
+  await client.send("operator", "one");
+  assert.equal((await mail.next()).value!.text, "one");
+
+  const next = mail.next();
+  await first.freeze();
+  await witness.send("operator", "two");
+  assert.equal((await next).value!.text, "two");
+});
+
+test("calls and streams leave a replica without a leader", async () => {
+  const daemon = await Daemon.start();
+  const witness = await daemon.agent("witness");
+  await witness.send("operator", "hello");
+  const server = createHTTP2Server();
+  server.on("stream", (stream) => {
+    const refusal = { "content-type": "application/grpc", "grpc-status": "14", "grpc-message": "no replica leads", "brokerd-reason": "NO_LEADER" };
+    stream.respond(refusal, { endStream: true });
+  });
+  const path = join(daemon.folder, "refusing.sock");
+  server.listen(path);
+  await once(server, "listening");
+  after(() => server.close());
+
+  const address = `unix://${path},${daemon.address}`;
+  await using caller = await Client.connect({ address, timeout: 60_000 });
+  assert.deepEqual(await names(caller), ["witness"]);
+  await using reader = await Client.connect({ address, timeout: 60_000 });
+  assert.equal((await reader.follow().next()).value!.text, "hello");
+});
+
+test("a client does not wait long for a replica that accepts no connection", async () => {
+  const daemon = await Daemon.start();
+  await daemon.agent("witness");
+  const silent = createServer((socket) => socket.resume().on("error", () => undefined)).listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  after(() => silent.close());
+
+  const failures: unknown[] = [];
+  const address = `tls://127.0.0.1:${(silent.address() as AddressInfo).port},${daemon.address}`;
+  await using client = await Client.connect({ address, timeout: 60_000, onRetry: (error) => failures.push(error) });
+  assert.deepEqual(await names(client), ["witness"]);
+  assert.match(`${failures[0]}`, /has not accepted the connection within 5 s/);
+});
+
+test("an error names all addresses", async () => {
+  const [first, second] = ["unix:///nonexistent/a.sock", "unix:///nonexistent/b.sock"];
+  await assert.rejects(Client.connect({ address: `${first}, ${second}`, timeout: 100 }), (error) =>
+    error instanceof Unreachable && error.text.includes(`at ${first} or ${second} cannot be reached`) && /start one of its replicas/.test(error.text));
 });
 
 test("a process with an idle client ends by itself", async () => {

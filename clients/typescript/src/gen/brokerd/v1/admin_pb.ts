@@ -1199,12 +1199,14 @@ export type GetStatusResponse = Message<"brokerd.v1.GetStatusResponse"> & {
   sync: string;
 
   /**
+   * Of the broker, or of the replica to which the caller has connected.
+   *
    * @generated from field: string data_dir = 5;
    */
   dataDir: string;
 
   /**
-   * Where it listens.
+   * Where that one listens.
    *
    * @generated from field: repeated string listen = 6;
    */
