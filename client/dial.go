@@ -45,6 +45,7 @@ type link struct {
 	plain       string            // the first HOST:PORT of a connection without TLS; empty for others
 	credential  string
 	onRetry     func(err error, in time.Duration)
+	patience    time.Duration                // see WithPatience
 	trace       func(context.Context) string // see WithTracing; nil finds nothing
 	traceParent string                       // see WithTraceParent
 	dialFault   atomic.Pointer[error]        // why the last attempt to connect failed; nil once one succeeded
@@ -60,6 +61,7 @@ type options struct {
 	identity    Identity
 	wait        bool
 	onRetry     func(error, time.Duration)
+	patience    time.Duration
 	trace       func(context.Context) string
 	traceParent string
 	environment Environment // finds the local broker
@@ -113,7 +115,7 @@ func WithWait() Option {
 }
 
 // WithRetryNotice has f called when a Sender, Locker, Follow, FollowEvents, WatchState or Work lost its stream and is about to
-// open it again in the given time. f must return quickly and may be called concurrently.
+// open it again in the given time, or a call with patience is about to be made again. f must return quickly and may be called concurrently.
 func WithRetryNotice(f func(err error, in time.Duration)) Option {
 	return func(o *options) { o.onRetry = f }
 }
@@ -138,8 +140,8 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 		}
 	}
 	l := &link{
-		address: o.address, credential: o.credential, onRetry: o.onRetry, trace: o.trace, traceParent: o.traceParent,
-		targets: map[string]target{},
+		address: o.address, credential: o.credential, onRetry: o.onRetry, patience: o.patience, trace: o.trace,
+		traceParent: o.traceParent, targets: map[string]target{},
 	}
 	places := manual.NewBuilderWithScheme("brokerd")
 	var state resolver.State

@@ -50,7 +50,9 @@ func (i *identified) Invoke(ctx context.Context, method string, args, reply any,
 	if span := i.link.span(ctx); span != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", span)
 	}
-	return i.explain(i.link.conn.Invoke(ctx, method, args, reply, opts...))
+	return i.link.patiently(ctx, args, func(args any) error {
+		return i.explain(i.link.conn.Invoke(ctx, method, args, reply, opts...))
+	})
 }
 
 // NewStream implements grpc.ClientConnInterface.

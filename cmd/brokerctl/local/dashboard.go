@@ -113,8 +113,10 @@ func (l DashboardLink) text() string {
 func dashboardAddress(
 	ctx context.Context, broker *client.Client, status *pb.GetStatusResponse, secure bool,
 ) (string, error) {
-	if address, ok := PageAddress(broker.Address(), secure); ok {
-		return address, nil
+	for address := range strings.SplitSeq(broker.Address(), ",") { // of replicas, each as good as another
+		if page, ok := PageAddress(strings.TrimSpace(address), secure); ok {
+			return page, nil
+		}
 	}
 	for _, listener := range status.GetListen() {
 		if address, ok := PageAddress(listener, false); ok {

@@ -44,7 +44,7 @@ func (c *Caller) Connect(ctx context.Context, more ...client.Option) (*client.Cl
 		return nil, problem.Usagef("%s has several agents (%s) and nothing chooses one: export BROKERD_AGENT=NAME; in a coding agent: "+
 			"brokerctl init --agent NAME; as operator: --agent ''", s.File, strings.Join(s.Unchosen, ", "))
 	}
-	opts = append(opts, client.WithAddress(s.Addr.Value), client.WithSession(s.Session.Value), client.WithAgent(s.Agent.Value), client.WithTLS(s.TLS))
+	opts = append(opts, client.WithPatience(patience), client.WithAddress(s.Addr.Value), client.WithSession(s.Session.Value), client.WithAgent(s.Agent.Value), client.WithTLS(s.TLS))
 	if s.OtherAgent { // the incarnation in the environment is not this one's, nor the lock
 		opts = append(opts, client.WithIncarnation(0), client.WithFence(0))
 	}
@@ -69,6 +69,9 @@ func (c *Caller) Connect(ctx context.Context, more ...client.Option) (*client.Cl
 	}
 	return c.Client, nil // start has connected
 }
+
+// patience is how long a command waits for a broker that restarts, or for another replica that takes the lead.
+const patience = 10 * time.Second
 
 // CallTimeout bounds a call beside a command.
 const CallTimeout = 10 * time.Second
