@@ -19,6 +19,7 @@ HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
 SHARE       ?= 1
+SIM_SEEDS   ?= 10000
 HOSTILE_TIME  ?= 60s
 HOSTILE_ROUND ?= 400ms
 SOAK        ?= 30m
@@ -37,7 +38,8 @@ TEST_FLAGS = -vet=off -timeout 60m -p $(TEST_PACKAGES_AT_A_TIME)
 # The packages that take longest start first, so that none of them runs alone at the end.
 LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./client ./internal/locks ./internal/state
 LONG_TESTS_NO_RACE := ./internal/web/browsertest ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs
-LONG_TESTS_POSTGRES := ./internal/broker ./internal/tasks ./internal/locks ./internal/app
+# Of these, test-postgres runs some tests with many random plays, each on a database of its own: fewer with SHARE.
+PLAYS_POSTGRES := ./internal/broker ./internal/tasks ./internal/locks ./internal/state ./internal/auth
 # These run without the race detector: packages that start no goroutine; tests of a daemon that is a process of its own;
 # browsertest, where Chromium does the work, and whose handlers internal/web tests; and costtest, which counts
 # allocations, of which the race detector adds some.
@@ -46,7 +48,7 @@ NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: toolchain screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test test-postgres fresh stress lint generate bench fuzz crash failover mutants bridge globs vendors alerts-check litestream deploy-check vendor
+.PHONY: toolchain screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test test-postgres test-replicas fresh stress lint generate bench fuzz crash failover sim mutants bridge globs vendors alerts-check litestream deploy-check vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -94,11 +96,18 @@ test: toolchain ## every test; with the race detector what has goroutines
 # The packages whose tests keep data on the server if BROKERD_TEST_POSTGRES names one. Those of the programs, of the
 # dashboard and of costs see nothing of the store, and backups are SQLite's.
 POSTGRES_TESTS = $$(grep -rlE --include='*_test.go' '(testkit\.Store|apptest\.Start)\(' internal client | \
-	xargs -n 1 dirname | sort -u | grep -vE '^internal/(backup|costtest|web/browsertest)$$' | sed 's,^,./,')
+	xargs -n 1 dirname | sort -u | grep -vE '^internal/(backup|costtest|web/browsertest)$$' | sed 's,^,./,' | \
+	grep -vE "^($$(echo $(PLAYS_POSTGRES) | tr ' ' '|'))$$")
 
-test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server (SHARE=6: one test in six)
+test-postgres: toolchain ## the tests of the features with their data on a PostgreSQL server (SHARE=8: one test in eight)
 	@BROKERD_TEST_POSTGRES_SHARE=$(SHARE) go run ./internal/postgrestest/with \
-		go run ./scripts/testrun $(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(LONG_TESTS_POSTGRES) $(POSTGRES_TESTS)
+		go run ./scripts/testrun \
+		$(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(PLAYS_POSTGRES) -rapid.checks=$$((100 / $(SHARE))) -- \
+		$(TEST_FLAGS) -parallel $(TEST_PARALLEL) ./internal/app $(POSTGRES_TESTS)
+
+# The same tests, each with two replicas: its clients connect to the one that follows.
+test-replicas: toolchain ## the tests of the features through a replica that follows (SHARE=8: one test in eight)
+	@BROKERD_TEST_REPLICAS=1 $(MAKE) --no-print-directory test-postgres
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
 	@scripts/fresh.sh
@@ -147,6 +156,9 @@ bridge: ## scripts exchange BRIDGE_MESSAGES (1,000) each way over a bridge that 
 	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) BRIDGE_KILLS=$(BRIDGE_KILLS) go test -count=1 -run 'TestScripts|TestTraffic' -timeout 2h -v \
 		./cmd/brokerctl/bridge/
 
+sim: ## SIM_SEEDS (10,000) simulations of three replicas that lose the lead
+	go test -count=1 -timeout 2h -run '^TestSim_' ./internal/replica -seeds $(SIM_SEEDS)
+
 globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every file
 	GLOB_PAIRS=$(GLOB_PAIRS) go test -count=1 -run TestOverlaps_AgreesWithTryingEveryFile -timeout 1h -v ./internal/locks/
 
@@ -156,7 +168,7 @@ histories: ## record what concurrent clients see of keys, locks and tokens, HIST
 litestream: ## lose the disk of a daemon under load, three times, and continue on the copy of the real Litestream
 	@scripts/litestream.sh
 
-deploy-check: ## the manifests, the Compose file and the image of deploy/, with the programs that read them
+deploy-check: ## the manifests, the Compose files and the image of deploy/, with the programs that read them
 	@scripts/deploy-check.sh
 
 vendors: ## MCP clients and coding agents from npm against brokerctl (VENDORS='inspector')

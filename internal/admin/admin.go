@@ -16,8 +16,10 @@ type Facts struct {
 	Version   string
 	StartedAt time.Time
 	Sync      store.Sync
-	DataDir   string
-	Listen    func() []string // addresses as clients dial them
+
+	// Here returns the data folder of the broker, or replica, to which the caller has connected, and where it listens, as
+	// clients dial it.
+	Here func(ctx context.Context) (dir string, listen []string)
 
 	// Replicas returns the address of the replica to which the caller has connected, and all replicas. It is nil without
 	// others.

@@ -127,7 +127,8 @@ func (s *Service) daemon(ctx context.Context, out *pb.GetStatusResponse) error {
 	stats := s.parts.Store.Stats()
 	cpu, memory := processUsage()
 	out.StartedAt = timestamppb.New(s.parts.Facts.StartedAt)
-	out.Sync, out.DataDir, out.Listen = s.parts.Facts.Sync.String(), s.parts.Facts.DataDir, s.parts.Facts.Listen()
+	out.Sync = s.parts.Facts.Sync.String()
+	out.DataDir, out.Listen = s.parts.Facts.Here(ctx)
 	out.Store, out.WalBytes, out.WalLeftOut = s.parts.Store.Name(), stats.LogBytes, stats.LeftOut
 	out.Commits = int64(stats.Commits)
 	out.CommitTime = durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1)))

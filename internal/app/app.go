@@ -45,7 +45,8 @@ import (
 type App struct {
 	config   Config
 	front    *front             // of a replica; nil without others
-	database *postgres.Database // of a replica
+	database *postgres.Database // nil without a server
+	seen     *seen              // what this broker knows to be in the database
 	metrics  string             // where they are served
 	sync     store.Sync
 	failed   chan error
@@ -148,6 +149,9 @@ func Run(ctx context.Context, c Config, ready func(Daemon)) error {
 	case <-ctx.Done():
 		return a.end(ctx, context.Cause(ctx))
 	case err := <-a.failed:
+		if errors.Is(err, store.ErrUnknown) { // no call can end well any more
+			return errors.Join(err, a.cutOff())
+		}
 		return errors.Join(err, a.end(ctx, err))
 	}
 }
@@ -180,12 +184,15 @@ func (a *App) start(ctx context.Context) error {
 		return err
 	}
 	if a.front != nil {
-		a.certificates = a.front.certificates
+		a.certificates, a.seen = a.front.certificates, a.front.seen
 	} else {
 		if err := errors.Join(c.checkAddresses(), c.checkTraces()); err != nil {
 			return err
 		}
 		if a.certificates, err = c.certificates(); err != nil {
+			return err
+		}
+		if err := a.expectSeen(); err != nil {
 			return err
 		}
 	}
@@ -202,6 +209,9 @@ func (a *App) start(ctx context.Context) error {
 	a.began = c.Clock.Now()
 	a.onStop(func(context.Context) error { return p.store.Close() })
 	a.onStop(func(context.Context) error { a.serving.Wait(); return nil })
+	if a.database != nil {
+		a.keepSeen(p.store)
+	}
 
 	tracer, err := a.startTracer()
 	if err != nil {
@@ -322,7 +332,7 @@ func (a *App) start(ctx context.Context) error {
 		Observer:     watch,
 	})
 	webListener := p.rpc.Web()
-	facts := admin.Facts{Version: c.Version, StartedAt: a.began, Sync: a.sync, DataDir: c.Dir, Listen: a.Addresses}
+	facts := admin.Facts{Version: c.Version, StartedAt: a.began, Sync: a.sync, Here: a.here}
 	if a.front != nil {
 		facts.Replicas = a.front.replicas
 	}

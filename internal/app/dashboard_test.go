@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,11 +16,15 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/metrics"
 )
 
 const deployed = "../../deploy"
@@ -154,6 +161,7 @@ func TestDashboardAndAlerts_NameMetricsAndLabelsThatTheBrokerHas(t *testing.T) {
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	smallLoad(t, b)
 	families, _ := scrape(t, b)
+	maps.Copy(families, metricsOfAReplica(t))
 	used := 0
 	for name, queries := range expressions(t) {
 		for _, query := range queries {
@@ -183,6 +191,19 @@ func TestDashboardAndAlerts_NameMetricsAndLabelsThatTheBrokerHas(t *testing.T) {
 	if used < 50 {
 		t.Errorf("only %d metrics were found in the queries", used)
 	}
+}
+
+// metricsOfAReplica returns the metrics that each replica has.
+func metricsOfAReplica(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	read := func() metrics.Standing { return metrics.Standing{Replica: "127.0.0.1:7423"} }
+	out := httptest.NewRecorder()
+	metrics.Follower(zap.NewNop(), "test", read).
+		ServeHTTP(out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(out.Body)
+	apptest.NoError(t, err)
+	return families
 }
 
 // labelsOf returns the labels that all series of a metric have, with those that Prometheus adds.

@@ -28,11 +28,7 @@ func (a *App) announce() error {
 // writeEndpoint writes the endpoint file, whole or not at all, and returns what removes it.
 func writeEndpoint(dir, address string) (remove func() error, err error) {
 	path := filepath.Join(dir, EndpointFile)
-	partial := path + ".new"
-	if err := os.WriteFile(partial, []byte(address+"\n"), 0o600); err != nil {
-		return nil, fmt.Errorf("write endpoint file: %w", err)
-	}
-	if err := os.Rename(partial, path); err != nil {
+	if err := replaceFile(path, []byte(address+"\n")); err != nil {
 		return nil, fmt.Errorf("write endpoint file: %w", err)
 	}
 	return func() error {

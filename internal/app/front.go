@@ -17,7 +17,6 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/auth"
-	"brokerd/internal/fault"
 	"brokerd/internal/metrics"
 	"brokerd/internal/replica"
 	"brokerd/internal/rpc"
@@ -26,14 +25,14 @@ import (
 )
 
 // A front is the part of a replica that outlives a change of the leader: its data folder, its addresses, and the
-// forwarding of what comes there. While it leads it has an App, which runs the broker as any other App does, except that
-// it gets its connections from the front.
+// forwarding of what comes there. While it leads it has an App, which runs the broker as any other App does, except
+// that it gets its connections from the front.
 type front struct {
 	config  Config
 	replica *replica.Replica
 	roster  *postgres.Roster
 	monitor atomic.Pointer[http.Handler] // of the App; nil while this replica does not lead
-	commits atomic.Int64                 // transactions that this replica has committed or counted while it led
+	seen    *seen
 	serving sync.WaitGroup
 	failed  chan error
 
@@ -68,8 +67,9 @@ func runReplica(ctx context.Context, c Config, ready func(Daemon)) error {
 func (f *front) run(ctx context.Context, ready func(Daemon)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	f.serving.Go(func() { f.seen.keep(ctx, f.roster.Seen) })
 	ended := make(chan error, 1)
-	f.serving.Go(func() { ended <- f.lead(ctx) })
+	f.serving.Go(func() { ended <- f.replica.Run(ctx, f.standBy) })
 	for settled := f.replica.Settled(); ; {
 		select {
 		case <-settled:
@@ -98,6 +98,9 @@ func (f *front) start(context.Context) (err error) {
 		return err
 	}
 	f.onStop(func(context.Context) error { return unlock() })
+	if f.seen, err = openSeen(c.Dir, c.Log.Named("store")); err != nil {
+		return err
+	}
 	if f.operator, err = auth.OperatorSecret(c.Dir); err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (f *front) start(context.Context) (err error) {
 	f.onStop(func(context.Context) error { return f.roster.Close() })
 	entrance := rpc.Entrance{UID: os.Getuid(), Certificates: f.certificates, Log: c.Log.Named("rpc")}
 	f.replica, err = replica.New(replica.Options{
-		Address: c.Replica, Version: c.Version, Operator: sha256.Sum256([]byte(f.operator)), Roster: f.roster,
+		Address: c.Replica, Dir: c.Dir, Version: c.Version, Operator: sha256.Sum256([]byte(f.operator)), Roster: f.roster,
 		Entrance: entrance, Log: c.Log.Named("replica"),
 	})
 	if err != nil {
@@ -130,73 +133,32 @@ func (f *front) start(context.Context) (err error) {
 	return f.announce()
 }
 
-// lead stands by and leads in turn, until ctx ends or something fails that another try would not mend.
-func (f *front) lead(ctx context.Context) error {
-	log, before := f.config.Log, ""
-	for {
-		a, err := f.standBy(ctx)
-		if err != nil && ctx.Err() != nil {
-			return nil // it was asked to stop while it stood by
-		}
-		if err == nil {
-			log.Info("this replica leads", zap.String("replica", f.replica.Address()))
-			err = f.serveTerm(ctx, a)
-		}
-		if errors.Is(err, store.ErrUnknown) && ctx.Err() != nil {
-			return nil // it has lost the lead by then
-		}
-		if ctx.Err() != nil {
-			return err
-		}
-		if !passes(err) || !f.replica.Listed() {
-			return err
-		}
-		if err.Error() != before { // it may last
-			before = err.Error()
-			log.Warn("this replica does not lead", zap.Error(err))
-		}
-		if errors.Is(err, store.ErrUnknown) {
-			continue // another one leads by now, and this one waits for the lock
-		}
-		select {
-		case <-f.config.Clock.After(serverPause):
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// passes reports whether an error of a replica's broker is one after which the replica stands by again: the lead was lost,
-// or the server cannot serve it at present.
-func passes(err error) bool {
-	var fe *fault.Error
-	return errors.Is(err, store.ErrUnknown) ||
-		errors.As(err, &fe) && (fe.Kind == fault.Unavailable || fe.Reason == "IN_USE")
-}
-
-// standBy returns a broker that leads. It waits until no other replica does.
-func (f *front) standBy(ctx context.Context) (*App, error) {
+// standBy waits until no other replica leads, begins to lead, and returns what does so from there on.
+func (f *front) standBy(ctx context.Context) (replica.Term, error) {
 	database, err := f.config.database()
 	if err != nil {
 		return nil, err
 	}
-	database.StandBy(f.seen)
+	database.StandBy()
+	database.Expect(f.known)
 	a := &App{config: f.config, front: f, database: database, failed: make(chan error, 1)}
-	err = a.start(ctx)
-	if err == nil {
-		return a, nil
+	if err = a.start(ctx); err == nil {
+		return func(ctx context.Context) error { return f.serveTerm(ctx, a) }, nil
 	}
 	f.remember(a)
 	return nil, errors.Join(err, a.cutOff())
 }
 
-// seen returns the most transactions that this replica knows of.
-func (f *front) seen() int64 { return max(f.commits.Load(), f.roster.Commits()) }
+// known returns what this replica knows to be in the database.
+func (f *front) known() postgres.Seen {
+	f.seen.note(f.roster.Seen())
+	return f.seen.known()
+}
 
-// remember notes how many transactions a broker has committed.
+// remember notes what a broker knows to be in the database.
 func (f *front) remember(a *App) {
-	_, commits := a.database.Led()
-	f.commits.Store(max(f.commits.Load(), commits))
+	_, seen := a.database.Led()
+	f.seen.note(seen)
 }
 
 // serveTerm waits until the broker loses the lead or is to stop.
@@ -348,11 +310,10 @@ func (f *front) answerBy(a *App, handler http.Handler) {
 	a.onStop(func(context.Context) error { f.monitor.Store(nil); return nil })
 }
 
-// storeOptions adds what a replica needs to the options of a store.
+// storeOptions adds what a server needs to the options of a store.
 func (a *App) storeOptions(o store.Options) store.Options {
-	if a.front != nil {
-		o.Database, o.Replicated = a.database, true
-		o.Fatal = a.fail
+	if a.database != nil {
+		o.Database, o.Fatal, o.Replicated = a.database, a.fail, a.front != nil
 	}
 	return o
 }

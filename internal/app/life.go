@@ -12,13 +12,16 @@ import (
 	"brokerd/internal/store"
 )
 
-// A startReport has the details of the event broker.started. The last two are missing at the first
-// start on a data folder.
+// A startReport has the details of the event broker.started. Those of the run before are missing at the first start on
+// a data folder, and those of replicas where there are none.
 type startReport struct {
 	Version     string   `json:"version"`
 	Sync        string   `json:"sync"`
 	CleanStop   *bool    `json:"clean_stop,omitempty"`
 	DownSeconds *float64 `json:"down_seconds,omitempty"` // since the last commit before
+	Replica     string   `json:"replica,omitempty"`      // which leads from here on
+	Epoch       int64    `json:"epoch,omitempty"`
+	Before      string   `json:"before,omitempty"` // the replica that led before, unless it has left
 }
 
 // A stopReport has the details of the event broker.stopped.
@@ -31,12 +34,17 @@ type stopReport struct {
 func (a *App) logStart(ctx context.Context, st *store.Store, journal *events.Log) {
 	report := startReport{Version: a.config.Version, Sync: a.sync.String()}
 	e := events.Entry{Type: "broker.started", Summary: "the broker has started"}
+	if a.front != nil {
+		report.Epoch, _ = a.database.Led()
+		report.Replica, report.Before = a.front.replica.Address(), a.front.replica.LeaderBefore(report.Epoch)
+		e.Summary = "the replica " + report.Replica + " leads"
+	}
 	if last := st.LastRun(); !last.Ended.IsZero() {
 		down := max(0, a.config.Clock.Since(last.Ended).Round(time.Millisecond).Seconds())
 		report.CleanStop, report.DownSeconds = &last.Clean, &down
 		if !last.Clean {
 			e.Severity = events.Warning
-			e.Summary = "the broker has started; the run before did not stop cleanly"
+			e.Summary += "; the run before did not stop cleanly"
 		}
 	}
 	a.logLife(ctx, st, journal, e, report)

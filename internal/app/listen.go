@@ -113,6 +113,14 @@ func (a *App) serve(server *rpc.Server, l net.Listener) {
 	})
 }
 
+// here implements admin.Facts.Here.
+func (a *App) here(ctx context.Context) (dir string, listen []string) {
+	if via := rpc.ViaOf(ctx); via != nil {
+		return via.Dir, via.Addresses
+	}
+	return a.Dir(), a.Addresses()
+}
+
 // closeDoor has OpenLoopback open nothing any more.
 func (a *App) closeDoor() {
 	a.door.Lock()

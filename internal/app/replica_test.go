@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jonboulle/clockwork"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -34,28 +37,22 @@ type member struct {
 }
 
 // runMember starts a replica, which is stopped when the test ends.
-func runMember(t *testing.T, database string) *member {
+func runMember(t *testing.T, database string, options ...func(*app.Config)) *member {
 	t.Helper()
 	c := app.Config{Dir: folder(t), Store: database, Replica: "127.0.0.1:0", Version: "test", Metrics: "127.0.0.1:0",
 		Pprof: "127.0.0.1:0", Listen: []string{"127.0.0.1:0"}}
 	c.DiskUsed = func(string) (float64, error) { return 0, nil }
-	ctx, cancel := context.WithCancelCause(context.Background())
-	started, ended := make(chan app.Daemon, 1), make(chan error, 1)
-	go func() { ended <- app.Run(ctx, c, func(d app.Daemon) { started <- d }) }()
-	m := &member{}
-	m.stop = func() {
-		cancel(errors.New("the test stops it"))
-		if err := <-ended; err != nil {
+	for _, set := range options {
+		set(&c)
+	}
+	running, err := apptest.RunReplica(c)
+	apptest.NoError(t, err)
+	m := &member{Daemon: running, stop: func() {
+		if err := running.Stop(); err != nil {
 			t.Error(err)
 		}
-		ended <- nil
-	}
+	}}
 	t.Cleanup(m.stop)
-	select {
-	case m.Daemon = <-started:
-	case err := <-ended:
-		t.Fatal(err)
-	}
 	return m
 }
 
@@ -85,7 +82,8 @@ func (m *member) operator(t *testing.T) string {
 	return strings.TrimSpace(string(text))
 }
 
-// put makes change number n of a key through a replica, and repeats it under the same request id while no replica leads.
+// put makes change number n of a key through a replica, and repeats it under the same request id while no replica
+// leads.
 func put(t *testing.T, conn *grpc.ClientConn, key string, n int) {
 	t.Helper()
 	ctx, id := patient(t), fmt.Sprintf("00000000-0000-7000-8000-%06s%06x", fmt.Sprintf("%x", key), n)
@@ -124,6 +122,69 @@ func TestReplica_AFollowerForwardsAndTakesOver(t *testing.T) {
 		t.Errorf("the key was changed %d times, want 3", n)
 	}
 	wantProbes(t, second.Metrics(), http.StatusOK, "ready")
+	status := apptest.Must(t, pb.NewAdminServiceClient(conn).GetStatus, &pb.GetStatusRequest{})
+	started := apptest.Must(t, pb.NewEventServiceClient(conn).ListEvents,
+		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"broker.started"}}}).GetEvents()
+	var details struct {
+		Replica string
+		Epoch   int64
+		Clean   bool `json:"clean_stop"`
+	}
+	if len(started) != 2 {
+		t.Fatalf("there are the events %v", started)
+	}
+	apptest.NoError(t, json.Unmarshal([]byte(started[1].GetDetails()), &details))
+	if details.Replica != status.GetReplica() || details.Epoch != 2 || !details.Clean {
+		t.Errorf("the event of the new leader %s has %s", status.GetReplica(), started[1].GetDetails())
+	}
+}
+
+// A shiftedClock is the machine's clock, set to another time.
+type shiftedClock struct {
+	clockwork.Clock
+	by time.Duration
+}
+
+// Now implements clockwork.Clock.
+func (c shiftedClock) Now() time.Time { return c.Clock.Now().Add(c.by) }
+
+// Leases, locks and claims survive a change to a replica whose clock is a day behind, and back to one that is ahead.
+func TestReplica_ClocksMayBeADayApart(t *testing.T) {
+	t.Parallel()
+	database := postgrestest.Database(t)
+	ahead := func(c *app.Config) { c.Clock = shiftedClock{clockwork.NewRealClock(), 24 * time.Hour} }
+	leader := runMember(t, database, ahead)
+	as := func(m *member) (*grpc.ClientConn, context.Context) {
+		return m.connect(t), metadata.AppendToOutgoingContext(patient(t), "brokerd-agent", "builder")
+	}
+	conn, ctx := as(leader)
+	_, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "builder"})
+	apptest.NoError(t, err)
+	_, err = pb.NewLockServiceClient(conn).AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"a"}})
+	apptest.NoError(t, err)
+	messages := pb.NewMessageServiceClient(conn)
+	_, err = messages.SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{
+		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder"}}, Subject: "work"}}})
+	apptest.NoError(t, err)
+	claimed, err := messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{})
+	apptest.NoError(t, err)
+	if len(claimed.GetClaims()) != 1 {
+		t.Fatalf("claimed %v", claimed)
+	}
+	for i, clock := range []func(*app.Config){func(*app.Config) {}, ahead} {
+		next := runMember(t, database, clock)
+		leader.stop()
+		leader = next
+		conn, ctx = as(leader)
+		_, err := pb.NewMessageServiceClient(conn).ExtendClaims(ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{}}})
+		if err != nil {
+			t.Errorf("change %d: the claim: %v", i+1, err)
+		}
+		locks, err := pb.NewLockServiceClient(conn).ListLocks(ctx, &pb.ListLocksRequest{})
+		if err != nil || len(locks.GetLocks()) != 1 || locks.GetLocks()[0].GetAgent() != "builder" {
+			t.Errorf("change %d: the locks are %v, %v", i+1, locks.GetLocks(), err)
+		}
+	}
 }
 
 // What a caller may do does not depend on the replica to which it connects.

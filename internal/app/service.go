@@ -48,11 +48,12 @@ type doorman struct {
 // OpenLoopback implements pb.AdminServiceServer.
 func (d *doorman) OpenLoopback(ctx context.Context, _ *pb.OpenLoopbackRequest) (*pb.OpenLoopbackResponse, error) {
 	if via := rpc.ViaOf(ctx); via != nil {
-		if len(via.Addresses) == 0 {
+		address := firstTCP(via.Addresses)
+		if address == "" {
 			return nil, fault.New(fault.Precondition, "NOT_THE_LEADER",
 				"the replica %s does not lead, and so opens no address: start it with one for TCP, or connect to the leader", via.Replica)
 		}
-		return &pb.OpenLoopbackResponse{Address: via.Addresses[0]}, nil
+		return &pb.OpenLoopbackResponse{Address: address}, nil
 	}
 	address, opened, err := d.app.openLoopback(d.server)
 	if err != nil {

@@ -93,11 +93,12 @@ type Broker struct {
 	Clock *clockwork.FakeClock // nil with the real clock
 	Waits <-chan struct{}      // receives one value for each call that begins to wait for LongWait, with a fake clock
 
-	ctx     context.Context // of all actors
-	config  app.Config
-	app     *app.App
-	unwatch func() // ends watch, and waits for it
-	sleeps  bool   // watch has found a sleeping mailbox; read it after unwatch
+	ctx      context.Context // of all actors
+	config   app.Config
+	app      daemon
+	replicas bool   // it is two: see ReplicasVariable
+	unwatch  func() // ends watch, and waits for it
+	sleeps   bool   // watch has found a sleeping mailbox; read it after unwatch
 
 	mu    sync.Mutex // guards conns
 	conns map[identity]*grpc.ClientConn
@@ -122,6 +123,7 @@ func Start(t TB, options ...Option) *Broker {
 	}
 	if b.config.Store == "" {
 		b.config.Store = testkit.Postgres(t, b.config.Dir, app.Migrations())
+		b.replicas = b.config.Store != "" && os.Getenv(ReplicasVariable) != ""
 		if b.config.Store != "" && b.config.Archive == "" {
 			b.config.Archive = filepath.Join(b.config.Dir, retention.Folder) // as without a server
 		}
@@ -283,7 +285,7 @@ func (b *Broker) Check() {
 func (b *Broker) start() {
 	b.Helper()
 	var err error
-	if b.app, err = app.Start(context.Background(), b.config); err != nil {
+	if b.app, err = b.run(); err != nil {
 		b.Fatal(err)
 	}
 	b.watch()

@@ -41,6 +41,7 @@ func (w *world) later(m *pb.Message) *pb.Message {
 // TestSleepingMailbox_IsFound makes a delivery ready without the knowledge of dispatch while consumers wait that take it.
 // The check of the test daemons finds that.
 func TestSleepingMailbox_IsFound(t *testing.T) {
+	apptest.WithoutReplicas(t, "only a broker without replicas is examined again and again")
 	t.Parallel()
 	for name, c := range map[string]struct {
 		wait    func(w *world, a *agent)

@@ -119,12 +119,8 @@ func newFailingDB(t *testing.T, program string) *failingDB {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	f := &failingDB{t: t, ctx: ctx, server: postgrestest.Own(t), daemon: newDaemon(t, program)}
-	f.disk = filepath.Join(filepath.Dir(f.server.Data()), "disk")
 	space := ""
-	if err := f.makeDisk(); err != nil {
-		f.disk = ""
-	} else {
-		f.admin(`CREATE TABLESPACE small LOCATION '` + f.disk + `'`)
+	if f.disk = smallDisk(t, f.server); f.disk != "" {
 		space = ` TABLESPACE small`
 	}
 	f.admin(`CREATE ROLE brokerd LOGIN PASSWORD '` + secret + `'`)
@@ -142,31 +138,27 @@ func newFailingDB(t *testing.T, program string) *failingDB {
 	return f
 }
 
-// makeDisk mounts a small disk on which the server may write. Only root can.
-func (f *failingDB) makeDisk() error {
-	if err := os.Mkdir(f.disk, 0o700); err != nil {
-		return err
+// smallDisk mounts a small disk, makes the tablespace small on it, and returns its folder; empty for users who are not root.
+func smallDisk(t *testing.T, server *postgrestest.Server) string {
+	t.Helper()
+	disk := filepath.Join(filepath.Dir(server.Data()), "disk")
+	owner, err := os.Stat(server.Data())
+	testkit.NoError(t, err)
+	testkit.NoError(t, os.Mkdir(disk, 0o700))
+	if err := unix.Mount("none", disk, "tmpfs", 0, "size=64m,mode=0700"); err != nil {
+		return ""
 	}
-	owner, err := os.Stat(f.server.Data())
-	if err != nil {
-		return err
-	}
-	if err := unix.Mount("none", f.disk, "tmpfs", 0, "size=64m,mode=0700"); err != nil {
-		return err
-	}
-	f.t.Cleanup(func() { _ = unix.Unmount(f.disk, unix.MNT_DETACH) })
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
 	s := owner.Sys().(*syscall.Stat_t)
-	return os.Chown(f.disk, int(s.Uid), int(s.Gid))
+	testkit.NoError(t, os.Chown(disk, int(s.Uid), int(s.Gid)))
+	testkit.NoError(t, postgrestest.Run(server.URL("postgres"), `CREATE TABLESPACE small LOCATION '`+disk+`'`))
+	return disk
 }
 
 // admin runs a statement as the superuser.
 func (f *failingDB) admin(text string) {
 	f.t.Helper()
-	db, err := pgx.Connect(f.ctx, f.server.URL("postgres"))
-	testkit.NoError(f.t, err)
-	defer func() { testkit.NoError(f.t, db.Close(context.Background())) }()
-	_, err = db.Exec(f.ctx, text)
-	testkit.NoError(f.t, err)
+	testkit.NoError(f.t, postgrestest.Run(f.server.URL("postgres"), text))
 }
 
 // endBackends ends the broker's connections that are IN, or NOT IN, those with the lock of the writer.

@@ -160,6 +160,12 @@ func (l *load) since() (gap func() time.Duration) {
 // awaitProgress returns when each agent has made two more calls.
 func (l *load) awaitProgress(ctx context.Context) {
 	l.t.Helper()
+	l.awaitProgressAt(ctx, l.daemons...)
+}
+
+// awaitProgressAt is awaitProgress of the agents that use some daemons.
+func (l *load) awaitProgressAt(ctx context.Context, daemons ...*daemon) {
+	l.t.Helper()
 	l.mu.Lock()
 	before := slices.Clone(l.calls)
 	l.mu.Unlock()
@@ -169,7 +175,7 @@ func (l *load) awaitProgress(ctx context.Context) {
 		l.mu.Unlock()
 		waiting = false
 		for i, n := range before {
-			waiting = waiting || calls[i] < n+2
+			waiting = waiting || calls[i] < n+2 && slices.Contains(daemons, l.of(i))
 		}
 		if !waiting {
 			return
@@ -178,6 +184,25 @@ func (l *load) awaitProgress(ctx context.Context) {
 		case <-moved:
 		case <-ctx.Done():
 			l.t.Fatalf("the agents do not go on: %v, and %v before; failed: %v\n%s", calls, before, l.failed, l.daemons[0].Stderr())
+		}
+	}
+}
+
+// awaitFailure returns when a call has failed for one of some reasons.
+func (l *load) awaitFailure(ctx context.Context, reasons ...string) {
+	l.t.Helper()
+	for {
+		l.mu.Lock()
+		moved := l.moved
+		failed := slices.ContainsFunc(reasons, func(reason string) bool { return l.failed[reason] > 0 })
+		l.mu.Unlock()
+		if failed {
+			return
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			l.t.Fatalf("no call fails with one of %q: %v, of %v that succeeded\n%s", reasons, l.failed, l.calls, l.daemons[0].Stderr())
 		}
 	}
 }

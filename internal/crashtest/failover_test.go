@@ -3,11 +3,17 @@ package crashtest_test
 import (
 	"context"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"brokerd/internal/postgrestest"
 	"brokerd/internal/processtest"
@@ -19,6 +25,9 @@ import (
 type failover struct {
 	name    string
 	standby bool          // the server has a synchronous standby
+	alone   bool          // the replicas have a network of their own
+	disk    bool          // the database is on a small disk
+	reason  string        // with which calls may fail, besides those of a lost leader or server
 	most    time.Duration // without a confirmation, for FAILOVER_ROUNDS of 3 or more; 0 = as long as the fault lasts
 	begin   func(r *replicas)
 	end     func(r *replicas)
@@ -42,8 +51,7 @@ func failovers() []failover {
 		{name: "the follower is killed", most: lead,
 			begin: func(r *replicas) { r.follower.Kill() }, end: func(r *replicas) { testkit.NoError(r.t, r.follower.Start(r.ctx)) }},
 		{name: "the connection of the leader is ended", most: lead, begin: func(r *replicas) {
-			testkit.NoError(r.t, postgrestest.Run(r.server.URL("postgres"),
-				`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`))
+			r.admin(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
 		}},
 		{name: "the server is killed", begin: func(r *replicas) { r.server.Kill() }, end: restart},
 		{name: "the server restarts", begin: func(r *replicas) { r.server.End(syscall.SIGINT) }, end: restart},
@@ -54,6 +62,32 @@ func failovers() []failover {
 		{name: "the standby is lost", standby: true,
 			begin: func(r *replicas) { r.standby.End(syscall.SIGINT) },
 			end:   func(r *replicas) { testkit.NoError(r.t, r.standby.Restart()) }},
+		{name: "the replicas are cut off from each other", alone: true,
+			begin: func(r *replicas) { // to the server they connect by its Unix socket, and so do the agents to them
+				r.network.set("down")
+				r.load.awaitFailure(r.ctx, "", "NO_LEADER") // at the follower
+				r.load.awaitProgressAt(r.ctx, r.load.daemons[1])
+			},
+			end: func(r *replicas) { r.network.set("up") }},
+		{name: "the server has no connection left",
+			begin: func(r *replicas) {
+				r.admin(`ALTER ROLE brokerd CONNECTION LIMIT 0`)
+				r.admin(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'brokerd'`)
+			},
+			end: func(r *replicas) { r.admin(`ALTER ROLE brokerd CONNECTION LIMIT -1`) }},
+		{name: "the disk of the server is full", disk: true, reason: "DISK_FULL",
+			begin: func(r *replicas) {
+				fill(r.t, filepath.Join(r.disk, "filler"))
+				r.load.awaitFailure(r.ctx, "DISK_FULL")
+			},
+			end: func(r *replicas) { testkit.NoError(r.t, os.Remove(filepath.Join(r.disk, "filler"))) }},
+		{name: "another program holds a transaction open", most: lead, begin: func(r *replicas) {
+			db, err := pgx.Connect(r.ctx, r.server.URL("brokerd"))
+			testkit.NoError(r.t, err)
+			r.t.Cleanup(func() { _ = db.Close(context.Background()) })
+			_, err = db.Exec(r.ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM messages`)
+			testkit.NoError(r.t, err)
+		}},
 		{name: "both replicas are upgraded, one after the other", most: lead, begin: func(r *replicas) {
 			for _, d := range []*daemon{r.follower, r.leader} {
 				testkit.NoError(r.t, d.Terminate())
@@ -72,6 +106,8 @@ type replicas struct {
 	server           *postgrestest.Server
 	standby          *postgrestest.Server // nil without one
 	proxy            *postgrestest.Proxy  // between the first leader and the server
+	network          *network             // of the replicas; nil if it is that of the test
+	disk             string               // of the database; empty unless it is small
 	leader, follower *daemon
 	load             *load
 }
@@ -88,8 +124,11 @@ func TestFailover_TheAgentsGoOn(t *testing.T) {
 				if rounds < 3 { // the gaps of a machine that is busy with other rounds say nothing
 					t.Parallel()
 				}
+				if (fault.alone || fault.disk) && os.Geteuid() != 0 {
+					t.Skip("only root can make a network and a small disk")
+				}
 				for range rounds {
-					gaps[i] = append(gaps[i], newReplicas(t, program, fault.standby).play(fault))
+					gaps[i] = append(gaps[i], newReplicas(t, program, fault).play(fault))
 				}
 			})
 		}
@@ -126,20 +165,31 @@ func (r *replicas) play(fault failover) time.Duration {
 		longest = gap()
 	}
 	r.load.verify(r.ctx)
+	expected := []string{"", fault.reason, "NO_LEADER", "STOPPING", "SHUTTING_DOWN"}
 	for reason := range r.load.failed {
-		if reason != "" && reason != "NO_LEADER" && !strings.HasPrefix(reason, "DATABASE_") && reason != "STOPPING" && reason != "SHUTTING_DOWN" {
+		if !slices.Contains(expected, reason) && !strings.HasPrefix(reason, "DATABASE_") {
 			r.t.Errorf("calls failed with %q", reason)
 		}
 	}
 	return longest
 }
 
-func newReplicas(t *testing.T, program string, standby bool) *replicas {
+func newReplicas(t *testing.T, program string, fault failover) *replicas {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	r := &replicas{t: t, ctx: ctx, server: postgrestest.Own(t)}
-	store := r.server.URL("postgres")
-	if standby {
+	r.admin(`CREATE ROLE brokerd LOGIN`)
+	space := ""
+	if fault.disk {
+		r.disk, space = smallDisk(t, r.server), ` TABLESPACE small`
+	}
+	r.admin(`CREATE DATABASE brokerd OWNER brokerd` + space)
+	if fault.alone {
+		r.network = newNetwork(t)
+		program = r.network.within(program)
+	}
+	store := strings.Replace(r.server.URL("brokerd"), "broker@", "brokerd@", 1)
+	if fault.standby {
 		r.standby = r.server.Standby(t)
 		testkit.NoError(t, r.server.AwaitStandby())
 		u, err := url.Parse(store)
@@ -169,6 +219,60 @@ func newReplicas(t *testing.T, program string, standby bool) *replicas {
 	testkit.NoError(t, noQuotas(ctx, first))
 	r.load = newLoad(t, first, second)
 	return r
+}
+
+// admin runs a statement as the superuser.
+func (r *replicas) admin(text string) {
+	r.t.Helper()
+	testkit.NoError(r.t, postgrestest.Run(r.server.URL("postgres"), text))
+}
+
+// A network is one that has nothing but a loopback interface.
+type network struct {
+	t   *testing.T
+	pid string // of a process in it
+}
+
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	cmd := exec.Command("unshare", "--net", "cat")
+	in, err := cmd.StdinPipe()
+	testkit.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	testkit.NoError(t, err)
+	testkit.NoError(t, cmd.Start())
+	t.Cleanup(func() { _, _ = in.Close(), cmd.Wait() })
+	_, err = in.Write([]byte("x"))
+	testkit.NoError(t, err)
+	_, err = out.Read(make([]byte, 1)) // from here on it is in its own network
+	testkit.NoError(t, err)
+	n := &network{t, strconv.Itoa(cmd.Process.Pid)}
+	own, err := os.Readlink("/proc/" + n.pid + "/ns/net")
+	testkit.NoError(t, err)
+	if outside, err := os.Readlink("/proc/self/ns/net"); err != nil || own == outside {
+		t.Fatalf("the process is in the network of the test, %s: %v", outside, err)
+	}
+	n.set("up")
+	return n
+}
+
+// set has the interface go up or down.
+func (n *network) set(state string) {
+	n.t.Helper()
+	within := "--net=/proc/" + n.pid + "/ns/net"
+	out, err := exec.CommandContext(n.t.Context(), "nsenter", within, "ip", "link", "set", "lo", state).CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// within returns a program that runs another one in the network.
+func (n *network) within(program string) string {
+	n.t.Helper()
+	path := filepath.Join(n.t.TempDir(), "brokerd")
+	script := "#!/bin/sh\nexec nsenter --net=/proc/" + n.pid + "/ns/net " + program + ` "$@"` + "\n"
+	testkit.NoError(n.t, os.WriteFile(path, []byte(script), 0o700))
+	return path
 }
 
 // signal sends a signal to the leader.

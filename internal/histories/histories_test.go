@@ -70,12 +70,12 @@ type trial struct {
 
 func TestHistories_AreInOrder(t *testing.T) {
 	t.Parallel()
-	testHistories(t, 200, func(*daemon) {})
+	testHistories(t, 100, func(*daemon) {})
 }
 
 func TestHistories_AreInOrderOnPostgreSQL(t *testing.T) {
 	t.Parallel()
-	testHistories(t, 28, func(d *daemon) { d.Store = postgrestest.Own(t).URL("postgres") })
+	testHistories(t, 20, func(d *daemon) { d.Store = postgrestest.Own(t).URL("postgres") })
 }
 
 // testHistories runs a number of histories, unless HISTORIES has another one, on daemons that prepare has prepared.

@@ -15,7 +15,7 @@
 //
 // The models go by more than the answers: what the broker names as revision, fence or ticket must grow along the order found.
 //
-// HISTORIES is how many are run (200, and 28 on PostgreSQL), HISTORY_SEED what the choices are drawn from (random, and printed). The same
+// HISTORIES is how many are run (100, and 20 on PostgreSQL), HISTORY_SEED what the choices are drawn from (random, and printed). The same
 // seed gives the same choices, not the same timing; so a history that is wrong is written to a file.
 package histories_test
 

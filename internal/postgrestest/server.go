@@ -134,6 +134,17 @@ func find(program string) (string, error) {
 	return found[len(found)-1], nil
 }
 
+// Programs returns the folder of PostgreSQL's programs. Without them the test is skipped; with CI=true it fails.
+func Programs(t testing.TB) string {
+	t.Helper()
+	initdb, err := find("initdb")
+	if err == nil {
+		initdb, err = filepath.EvalSymlinks(initdb) // the others are beside the file itself
+	}
+	need(t, err)
+	return filepath.Dir(initdb)
+}
+
 // Stop ends the server and removes its files.
 func (s *Server) Stop() {
 	s.Signal(syscall.SIGCONT)

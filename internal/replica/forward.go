@@ -43,13 +43,11 @@ func (r *Replica) addresses() []string {
 	defer r.mu.Unlock()
 	var all []string
 	for _, l := range r.clients {
-		switch text := hostPort(l.Addr()); {
-		case text == "": // a Unix socket
-		case r.entrance.Certificates != nil:
-			all = append(all, "tls://"+text)
-		default:
-			all = append(all, text)
+		text := rpc.Address(l)
+		if r.entrance.Certificates != nil && l.Addr().Network() == "tcp" {
+			text = "tls://" + text
 		}
+		all = append(all, text)
 	}
 	return all
 }
@@ -102,8 +100,8 @@ func (r *Replica) forward(raw net.Conn) (passed bool, err error) {
 	return false, leader.NetConn().Close()
 }
 
-// reach returns a connection to the leader that has accepted a greeting, and the state in which it was made. It waits for
-// a leader for as long as patience permits. There is no connection if this replica leads.
+// reach returns a connection to the leader that has accepted a greeting, and the state in which it was made. It waits
+// for a leader for as long as patience permits. There is no connection if this replica leads.
 func (r *Replica) reach(g greeting) (*tls.Conn, state, error) {
 	r.waiting.Add(1)
 	defer r.waiting.Add(-1)
@@ -178,8 +176,8 @@ func introduce(ctx context.Context, conn *tls.Conn, g greeting) error {
 // A halfCloser can end what it sends and still read.
 type halfCloser interface{ CloseWrite() error }
 
-// splice copies bytes both ways until both ends have ended, or one has failed. A client that does not close its end after
-// the leader has, as it would close the connection if the client was its own, gets endTime for that.
+// splice copies bytes both ways until both ends have ended, or one has failed. A client that does not close its end
+// after the leader has, as it would close the connection if the client was its own, gets endTime for that.
 func splice(client, leader net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {

@@ -26,6 +26,7 @@ type greeting struct {
 	Server      string `json:"server,omitempty"`
 
 	Replica   string   `json:"replica"` // that forwards
+	Dir       string   `json:"dir"`     // its data folder
 	Addresses []string `json:"addresses,omitempty"`
 }
 
@@ -36,7 +37,7 @@ const accepted = 'L'
 func (r *Replica) greet(facts rpc.Facts, conn net.Conn) greeting {
 	g := greeting{
 		Local: facts.Local, TLS: facts.TLS, HTTP2: facts.HTTP2, Client: hostPort(conn.RemoteAddr()),
-		Server: hostPort(conn.LocalAddr()), Replica: r.me.Address, Addresses: r.addresses(),
+		Server: hostPort(conn.LocalAddr()), Replica: r.me.Address, Dir: r.dir, Addresses: r.addresses(),
 	}
 	if facts.Certificate != nil {
 		g.Certificate = facts.Certificate.Raw
@@ -46,7 +47,7 @@ func (r *Replica) greet(facts rpc.Facts, conn net.Conn) greeting {
 
 // facts returns what a greeting says.
 func (g greeting) facts() (rpc.Facts, error) {
-	f := rpc.Facts{Local: g.Local, TLS: g.TLS, HTTP2: g.HTTP2, Via: &rpc.Via{Replica: g.Replica, Addresses: g.Addresses}}
+	f := rpc.Facts{Local: g.Local, TLS: g.TLS, HTTP2: g.HTTP2, Via: &rpc.Via{Replica: g.Replica, Dir: g.Dir, Addresses: g.Addresses}}
 	if g.Certificate == nil {
 		return f, nil
 	}

@@ -58,6 +58,7 @@ type Roster interface {
 // Options say what a replica needs.
 type Options struct {
 	Address  string // HOST:PORT at which other replicas reach this one; port 0 is any that is free
+	Dir      string // its data folder, for GetStatus
 	Version  string
 	Operator [sha256.Size]byte // SHA-256 of the secret in the operator's file
 	Roster   Roster
@@ -69,6 +70,7 @@ type Options struct {
 // A Replica is the part of a process that outlives a change of the leader. Its methods may be called concurrently.
 type Replica struct {
 	me       postgres.Replica
+	dir      string
 	own      tls.Certificate
 	roster   Roster
 	entrance rpc.Entrance
@@ -100,25 +102,31 @@ type Replica struct {
 
 // New listens for other replicas. Start begins to serve them.
 func New(o Options) (*Replica, error) {
+	among, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for other replicas on %s: %w", o.Address, err)
+	}
+	return newReplica(o, among)
+}
+
+// newReplica is New with the listener of Options.Address.
+func newReplica(o Options, among net.Listener) (*Replica, error) {
 	own, err := newCertificate()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, among.Close())
 	}
+	host, _, _ := net.SplitHostPort(o.Address) // it has been listened on
+	_, port, _ := net.SplitHostPort(among.Addr().String())
 	r := &Replica{
-		own: own, roster: o.Roster, entrance: o.Entrance, log: o.Log, patience: cmp.Or(o.Patience, patience),
-		handshakes: make(chan struct{}, maxHandshakes), look: make(chan struct{}, 1),
+		me: postgres.Replica{
+			Address: net.JoinHostPort(host, port), Certificate: own.Certificate[0], Operator: o.Operator[:], Version: o.Version,
+		},
+		own: own, dir: o.Dir, roster: o.Roster, entrance: o.Entrance, log: o.Log, patience: cmp.Or(o.Patience, patience),
+		among: among, handshakes: make(chan struct{}, maxHandshakes), look: make(chan struct{}, 1),
 		changed: make(chan struct{}), settled: make(chan struct{}),
 	}
 	r.closing, r.endClose = context.WithCancel(context.Background())
 	r.term, r.endTerm = context.WithCancel(r.closing)
-	if r.among, err = net.Listen("tcp", o.Address); err != nil {
-		return nil, fmt.Errorf("listen for other replicas on %s: %w", o.Address, err)
-	}
-	host, _, _ := net.SplitHostPort(o.Address) // it has been listened on
-	_, port, _ := net.SplitHostPort(r.among.Addr().String())
-	r.me = postgres.Replica{
-		Address: net.JoinHostPort(host, port), Certificate: own.Certificate[0], Operator: o.Operator[:], Version: o.Version,
-	}
 	return r, nil
 }
 
@@ -245,8 +253,8 @@ func (r *Replica) state() state {
 	return s
 }
 
-// watch looks who leads, in each beat and whenever a client waits. A replica that does not lead ends the connection of a
-// leader that has fallen silent.
+// watch looks who leads, in each beat and whenever a client waits. A replica that does not lead ends the connection of
+// a leader that has fallen silent.
 func (r *Replica) watch() {
 	ticker := time.NewTicker(beat) //nolint:forbidigo // the server measures by another clock
 	defer ticker.Stop()
@@ -297,8 +305,8 @@ func (r *Replica) lookOnce() bool {
 	return err == nil
 }
 
-// examine gives the lead up if another replica has it, or may have it, since the list could not be read for some time. If
-// the list does not have this one as the leader, another process may have signed with its address by mistake.
+// examine gives the lead up if another replica has it, or may have it, since the list could not be read for some time.
+// If the list does not have this one as the leader, another process may have signed with its address by mistake.
 func (r *Replica) examine(unread time.Duration) {
 	r.mu.Lock()
 	leads, epoch, lost := r.leading != nil, r.epoch, r.lost
@@ -369,13 +377,6 @@ func (r *Replica) Operator(sum [sha256.Size]byte) bool {
 	})
 }
 
-// Listed reports whether the list of replicas could be read at least once.
-func (r *Replica) Listed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.list != nil
-}
-
 // Ready returns nil if this replica leads, or can reach the leader.
 func (r *Replica) Ready(ctx context.Context) error {
 	at := r.state()
@@ -406,6 +407,17 @@ func (r *Replica) Standing() Standing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Standing{r.me.Address, r.leading != nil, slices.Clone(r.list), r.forwarded.Load()}
+}
+
+// LeaderBefore returns the address of the replica that led before an epoch; empty if it has left the list.
+func (r *Replica) LeaderBefore(epoch int64) string {
+	var before postgres.Replica
+	for _, one := range r.Standing().Replicas {
+		if one.Epoch < epoch && one.Epoch > before.Epoch {
+			before = one
+		}
+	}
+	return before.Address
 }
 
 // Close leaves the list, closes all listeners and connections, and waits until nothing runs any more.

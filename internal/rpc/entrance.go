@@ -37,7 +37,8 @@ type Facts struct {
 // A Via is the replica through which a client has connected.
 type Via struct {
 	Replica   string   // its address for other replicas
-	Addresses []string // at which clients reach it over TCP
+	Dir       string   // its data folder
+	Addresses []string // at which clients reach it
 }
 
 func (f Facts) security() credentials.SecurityLevel {

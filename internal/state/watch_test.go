@@ -286,6 +286,7 @@ func TestWatch_RefusesTheFuture(t *testing.T) {
 }
 
 func TestWatch_EndsWithTheBrokerAndGoesOnAfterIt(t *testing.T) {
+	apptest.WithoutReplicas(t, "the follower stops first, and cuts its connections off")
 	t.Parallel()
 	w := apptest.Start(t, apptest.WithFakeClock())
 	a := w.Agent("a", "builder")

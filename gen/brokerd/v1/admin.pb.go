@@ -2221,9 +2221,10 @@ type GetStatusResponse struct {
 	// The broker's counter.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// full or normal; full if store is not sqlite.
-	Sync    string `protobuf:"bytes,4,opt,name=sync,proto3" json:"sync,omitempty"`
+	Sync string `protobuf:"bytes,4,opt,name=sync,proto3" json:"sync,omitempty"`
+	// Of the broker, or of the replica to which the caller has connected.
 	DataDir string `protobuf:"bytes,5,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
-	// Where it listens.
+	// Where that one listens.
 	Listen []string `protobuf:"bytes,6,rep,name=listen,proto3" json:"listen,omitempty"`
 	// Where the data is: "sqlite", in data_dir; or the URL of a PostgreSQL database, without a password.
 	Store string `protobuf:"bytes,40,opt,name=store,proto3" json:"store,omitempty"`

@@ -119,8 +119,8 @@ func (s *server) mark(ctx context.Context) (bool, error) {
 
 // version implements end. Each broker that begins to write has another epoch.
 func (s *server) version(context.Context) (version, error) {
-	epoch, commits := s.of.Led()
-	return version{epoch, commits}, nil
+	epoch, seen := s.of.Led()
+	return version{epoch, seen.Commits}, nil
 }
 
 func (s *server) leave(ctx context.Context, to string, v version) (bool, error) {

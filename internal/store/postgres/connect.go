@@ -88,7 +88,7 @@ func (c *conn) set(ctx context.Context) error {
 // lock takes the lock of the writer. First it ends the process of the server that had it for this connection before: if
 // the network has lost that connection, the server may not know yet.
 func (c *conn) lock(ctx context.Context) error {
-	if c.db.seen != nil && c.epoch == 0 {
+	if c.db.waits && c.epoch == 0 {
 		return c.awaitLock(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)

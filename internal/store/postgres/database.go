@@ -84,8 +84,9 @@ type Database struct {
 	config  *pgconn.Config
 	options url.Values // of the URL, without passwords
 	clock   clockwork.Clock
-	seen    func() int64 // see StandBy; nil = no other broker may lead
-	standby bool         // see RequireStandby
+	seen    func() Seen // see Expect
+	waits   bool        // see StandBy
+	standby bool        // see RequireStandby
 
 	fence, fenceCounted string // of every commit
 
@@ -93,6 +94,7 @@ type Database struct {
 	types   sync.Map      // of parameters, by the text of the statement: see typesOf
 	epoch   atomic.Int64  // of the broker that leads by this value; 0 before Lead
 	commits atomic.Int64  // how many meta counts, as far as this broker knows
+	made    atomic.Int64  // the instance of the database; 0 before Lead
 }
 
 // New returns the database of a URL such as postgres://broker@host/brokerd, without connecting to it. What the URL
@@ -127,9 +129,11 @@ func New(address, password string, clock clockwork.Clock) (*Database, error) {
 	return d, nil
 }
 
-// StandBy has the writer's connection wait until no other broker has the lock, or until the context of Connect ends. Then Lead
-// refuses a server that has lost commits: fault.Precondition (COMMITS_LOST) if it counts fewer than seen returns.
-func (d *Database) StandBy(seen func() (commits int64)) { d.seen = seen }
+// StandBy has the writer's connection wait until no other broker has the lock, or until the context of Connect ends.
+func (d *Database) StandBy() { d.waits = true }
+
+// Expect has Lead refuse a server that lacks something of what seen returns: fault.Precondition (COMMITS_LOST).
+func (d *Database) Expect(seen func() Seen) { d.seen = seen }
 
 // RequireStandby refuses a server that does not wait for a synchronous standby, and every commit on one that no longer
 // does: fault.Unavailable (NO_STANDBY).
@@ -240,27 +244,29 @@ func (d *Database) CountOn(sc store.Conn) error { return sc.Script(sequences) }
 // Lead implements store.Database.
 func (d *Database) Lead(sc store.Conn) error {
 	c := sc.(*conn)
-	var commits int64
-	if d.seen != nil {
-		if err := c.scan(`SELECT commits FROM meta WHERE id = 1`, &commits); err != nil {
-			return err
-		}
-		if seen := d.seen(); commits < seen {
-			return fault.New(fault.Precondition, "COMMITS_LOST", "the server has lost confirmed changes (it counts %d transactions, "+
-				"of %d): stop all replicas, run 'brokerd restored' on the database, and start them again", commits, seen)
-		}
+	var has Seen
+	err := c.scan(`SELECT instance, revision, commits FROM meta WHERE id = 1`, &has.Instance, &has.Revision, &has.Commits)
+	if err == nil && d.seen != nil {
+		err = has.holds(d.seen())
 	}
-	err := c.scan(`UPDATE meta SET epoch = epoch + 1, commits = commits + 1 RETURNING epoch, commits`, &c.epoch, &commits)
+	if err != nil {
+		return err
+	}
+	var commits int64
+	err = c.scan(`UPDATE meta SET epoch = epoch + 1, commits = commits + 1 RETURNING epoch, commits`, &c.epoch, &commits)
 	if err != nil {
 		return err
 	}
 	d.epoch.Store(c.epoch)
 	d.commits.Store(commits)
+	d.made.Store(has.Instance)
 	return c.endAsides()
 }
 
-// Led returns the epoch under which this broker leads, and how many transactions meta counts, as far as it knows.
-func (d *Database) Led() (epoch, commits int64) { return d.epoch.Load(), d.commits.Load() }
+// Led returns the epoch under which this broker leads, and what it knows to be in the database.
+func (d *Database) Led() (epoch int64, seen Seen) {
+	return d.epoch.Load(), Seen{Instance: d.made.Load(), Commits: d.commits.Load()}
+}
 
 // Facts implements store.Database.
 func (d *Database) Facts(sc store.Conn) (store.Facts, error) {
@@ -298,6 +304,16 @@ func (c *conn) check() error {
 			return errNoStandby()
 		}
 	}
+	if c.db.waits {
+		var tracks int64
+		if err := c.scan(`SELECT current_setting('track_activities')::boolean`, &tracks); err != nil {
+			return err
+		}
+		if tracks == 0 {
+			return fault.New(fault.Precondition, "ACTIVITIES_UNTRACKED", "the server has track_activities = off, "+
+				"so that replicas cannot see whether the leader is silent: set it to on")
+		}
+	}
 	var bytewise, utf8 int64
 	err := c.scan(`SELECT datlocprovider = 'c' AND datcollate IN ('C', 'POSIX'), pg_encoding_to_char(encoding) = 'UTF8'
 		FROM pg_database WHERE datname = current_database()`, &bytewise, &utf8)
@@ -313,9 +329,9 @@ func (c *conn) check() error {
 	return nil
 }
 
-// checkPooler refuses a pooler that gives one connection of the server to several clients in turn, as PgBouncer does with
-// pool_mode = transaction. The lock and the settings of the writer would be those of others. Such a pooler gives another
-// client the connection that the writer has just used, or the writer another one while that client keeps it.
+// checkPooler refuses a pooler that gives one connection of the server to several clients in turn, as PgBouncer does
+// with pool_mode = transaction. The lock and the settings of the writer would be those of others. Such a pooler gives
+// another client the connection that the writer has just used, or the writer another one while that client keeps it.
 func (c *conn) checkPooler(ctx context.Context) error {
 	other, err := pgconn.ConnectConfig(ctx, c.db.config)
 	if err != nil {

@@ -49,15 +49,20 @@ type Replica struct {
 // A Roster is the list of the replicas, as one of them reads and keeps it. Its methods may be called concurrently. Times
 // are those of the server.
 type Roster struct {
-	db      *Database
-	commits atomic.Int64 // most transactions that meta has counted, as far as this replica has seen
+	db   *Database
+	seen atomic.Pointer[Seen] // by Replicas; nil before
 
 	mu sync.Mutex     // one statement at a time
 	pg *pgconn.PgConn // nil when there is none
 }
 
-// Commits returns the most transactions that the database has counted so far, as far as this replica has seen.
-func (r *Roster) Commits() int64 { return r.commits.Load() }
+// Seen returns what this replica has seen of the database.
+func (r *Roster) Seen() Seen {
+	if s := r.seen.Load(); s != nil {
+		return *s
+	}
+	return Seen{}
+}
 
 // NewRoster returns the list of a database, without connecting to it.
 func NewRoster(d *Database) *Roster { return &Roster{db: d} }
@@ -101,26 +106,26 @@ func (r *Roster) Replicas(ctx context.Context) ([]Replica, error) {
 		SELECT address, encode(certificate, 'hex'), encode(operator, 'hex'), version,
 			(extract(epoch FROM now() - seen) * 1000)::bigint,
 			CASE WHEN epoch = (SELECT epoch FROM meta WHERE id = 1) THEN (extract(epoch FROM now() - led) * 1000)::bigint END,
-			(SELECT commits FROM meta WHERE id = 1), coalesce(epoch, 0)
-		FROM replicas
+			coalesce(epoch, 0), instance, revision, commits
+		FROM replicas, (SELECT instance, revision, commits FROM meta WHERE id = 1) AS m
 		ORDER BY address COLLATE "C"`)
 	if err != nil {
 		return nil, err
 	}
 	var all []Replica
-	seen := r.commits.Load()
+	seen := r.Seen()
 	for _, row := range rows {
 		one := Replica{
 			Address: string(row[0]), Certificate: unhex(row[1]), Operator: unhex(row[2]), Version: string(row[3]),
-			Seen: milliseconds(row[4]), Epoch: integer(row[7]),
+			Seen: milliseconds(row[4]), Epoch: integer(row[6]),
 		}
 		if row[5] != nil {
 			one.Leading, one.Since = true, milliseconds(row[5])
 		}
-		seen = max(seen, integer(row[6]))
+		seen = seen.And(Seen{integer(row[7]), integer(row[8]), integer(row[9])})
 		all = append(all, one)
 	}
-	r.commits.Store(seen) // one goroutine of the replica looks
+	r.seen.Store(&seen) // one goroutine of the replica looks
 	return all, nil
 }
 

@@ -81,12 +81,34 @@ func TestStandby_AReplicaDoesNotLeadWithoutTheCommitsItKnows(t *testing.T) {
 	s := open(t, url)
 	testkit.NoError(t, add(s, "one"))
 	testkit.NoError(t, s.Close())
-	knows := func(commits int64) func(*store.Options) {
-		return withDatabase(t, url, func(d *postgres.Database) { d.StandBy(func() int64 { return commits }) })
+	knows := func(seen postgres.Seen) func(*store.Options) {
+		return withDatabase(t, url, func(d *postgres.Database) { d.Expect(func() postgres.Seen { return seen }) })
 	}
-	_, err := try(t, url, knows(1000))
-	wantReason(t, err, fault.Precondition, "COMMITS_LOST")
-	wantNames(t, open(t, url, knows(1)), "one")
+	for _, more := range []postgres.Seen{
+		{Instance: s.InstanceID(), Commits: 1000},
+		{Instance: s.InstanceID(), Revision: s.Revision() + 1},
+	} {
+		_, err := try(t, url, knows(more))
+		wantReason(t, err, fault.Precondition, "COMMITS_LOST")
+	}
+	for _, seen := range []postgres.Seen{
+		{Instance: s.InstanceID() + 1, Revision: 1000, Commits: 1000}, // of another database
+		{Instance: s.InstanceID(), Revision: s.Revision(), Commits: 1},
+	} {
+		again := open(t, url, knows(seen))
+		wantNames(t, again, "one")
+		testkit.NoError(t, again.Close())
+	}
+}
+
+// A replica does not lead where it could not see that another one is silent.
+func TestStandby_NeedsAServerThatTracksActivities(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	admin(t, url, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET track_activities = off', current_database()); END $$`)
+	_, err := try(t, url, withDatabase(t, url, func(d *postgres.Database) { d.StandBy() }))
+	wantReason(t, err, fault.Precondition, "ACTIVITIES_UNTRACKED")
+	open(t, url)
 }
 
 func roster(t *testing.T, url string) *postgres.Roster {
@@ -139,7 +161,7 @@ func TestRoster_HasTheReplicasAndWhoLeads(t *testing.T) {
 	if got := leaders(); len(got) > 0 {
 		t.Errorf("%q lead, and none does", got)
 	}
-	if n := r.Commits(); n == 0 {
+	if seen := r.Seen(); seen.Instance == 0 || seen.Commits == 0 {
 		t.Error("no transaction was counted")
 	}
 	testkit.NoError(t, r.Leave(t.Context(), two))

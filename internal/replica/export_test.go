@@ -1,0 +1,4 @@
+package replica
+
+// NewOn is New with a listener that is no socket.
+var NewOn = newReplica
