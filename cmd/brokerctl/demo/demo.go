@@ -1,4 +1,4 @@
-// Package demo shows a small team of agents at work, on a broker of its own.
+// Package demo shows a small team of agents at work, on a separate broker or in a separate session.
 //
 //	lead ──tasks──► role:builder ──► builder-1, builder-2 ──question──► reviewer
 //	  ▲                                  │
@@ -14,12 +14,16 @@ package demo
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/google/uuid"
 
 	"brokerd/client"
 	"brokerd/cmd/internal/childdaemon"
@@ -36,15 +40,20 @@ type Options struct {
 	Now       func() time.Time // the clock
 	Variables []string         // NAME=VALUE, for the daemon and the commands
 	Pace      float64          // how long the agents take: 1 is a comfortable speed, 0 is no time
+	// Here is an operator of the broker on which the demonstration runs, in a session that it makes and deletes; nil for a
+	// broker that it starts. Variables then lead to that broker.
+	Here *client.Client
 	// Dashboard returns the lines with the link of the dashboard. If it is set, the team works without end
 	// on a broker with a TCP address; else it plays two acts.
 	Dashboard func(context.Context, *client.Client) (string, error)
 }
 
-// Run starts a daemon on a temporary folder and runs the team. It leaves neither the daemon nor the
-// folder behind, even if ctx ends early or Out fails. It returns the error of ctx or of Out, or the
-// first error of the team.
+// Run starts a daemon on a temporary folder, or makes a session, and runs the team. It leaves none of them behind, even
+// if ctx ends early or Out fails. It returns the error of ctx or of Out, or the first error of the team.
 func Run(ctx context.Context, o Options) (err error) {
+	if o.Here != nil {
+		return runHere(ctx, o)
+	}
 	var log bytes.Buffer
 	args := []string{"--sync", "normal"} // the data need not survive a power failure: neither does the folder
 	if o.Dashboard != nil {
@@ -76,10 +85,58 @@ func Run(ctx context.Context, o Options) (err error) {
 	}()
 	o.Out = &outlet{o.Out, cancel}
 	if o.Dashboard != nil {
-		err = runCrew(ctx, address, o)
-	} else {
-		err = playActs(ctx, d.Dir(), address, o)
+		return ended(caller, ctx, runCrew(ctx, address, o))
 	}
+	broker, err := client.Dial(ctx, client.WithAddress(address))
+	if err != nil {
+		return ended(caller, ctx, err)
+	}
+	defer broker.Close()
+	o.Variables = append(without(o.Variables, "BROKERD_"), "BROKERD_ADDR="+address)
+	return ended(caller, ctx, playActs(ctx, d.Dir(), broker, o))
+}
+
+// runHere runs the team in a session of a broker that is there.
+func runHere(ctx context.Context, o Options) (err error) {
+	dir, err := os.MkdirTemp("", "brokerd-demo")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	session := "demo-" + uuid.NewString()[:8]
+	broker := o.Here.As("").In(session)
+	request := &pb.CreateSessionRequest{Name: session, Description: "brokerctl demo --here"}
+	if _, err := broker.Sessions().CreateSession(ctx, request); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx), broker, session)) }()
+	caller := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	o.Out = &outlet{o.Out, cancel}
+	for _, own := range []string{"SESSION", "AGENT", "INCARNATION", "FENCE", "ROOT"} {
+		o.Variables = without(o.Variables, "BROKERD_"+own+"=")
+	}
+	o.Variables = append(o.Variables, "BROKERD_SESSION="+session)
+	return ended(caller, ctx, playActs(ctx, dir, broker, o))
+}
+
+// remove closes and deletes the session of the demonstration.
+func remove(ctx context.Context, broker *client.Client, session string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	if _, err := broker.Sessions().CloseSession(ctx, &pb.CloseSessionRequest{Name: session}); err != nil {
+		return err
+	}
+	_, err := broker.Sessions().DeleteSession(ctx, &pb.DeleteSessionRequest{Name: session})
+	return err
+}
+
+// removeTime is the most for the end of the session, at a broker that may be away.
+const removeTime = 30 * time.Second
+
+// ended returns with what a demonstration has ended: the error of its caller, the cause of its own end, or its error.
+func ended(caller, ctx context.Context, err error) error {
 	if caller.Err() != nil {
 		return caller.Err()
 	}
@@ -89,13 +146,18 @@ func Run(ctx context.Context, o Options) (err error) {
 	return err
 }
 
+// without returns the variables that do not begin with a text.
+func without(variables []string, prefix string) []string {
+	return slices.DeleteFunc(slices.Clone(variables), func(v string) bool { return strings.HasPrefix(v, prefix) })
+}
+
 // playActs shows the two acts and what remains of them.
-func playActs(ctx context.Context, dir, address string, o Options) error {
+func playActs(ctx context.Context, dir string, broker *client.Client, o Options) error {
 	s := newScreen(o.Out, o.Now, o.Style)
-	s.introduce()
-	err := newTeam(o.Brokerctl, o.Variables, dir, address, s, pace(o.Pace)).play(ctx)
+	s.introduce(o.Here != nil)
+	err := newTeam(o.Brokerctl, o.Variables, dir, s, pace(o.Pace)).play(ctx)
 	if err == nil && !o.Style.JSON {
-		err = closing(ctx, address, s)
+		err = closing(ctx, broker, s)
 	}
 	return err
 }
@@ -125,12 +187,7 @@ func withLog(err error, log *bytes.Buffer) error {
 }
 
 // closing lists the messages with the states of their deliveries, and what to try next.
-func closing(ctx context.Context, address string, s *screen) error {
-	broker, err := client.Dial(ctx, client.WithAddress(address))
-	if err != nil {
-		return err
-	}
-	defer broker.Close()
+func closing(ctx context.Context, broker *client.Client, s *screen) error {
 	list, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL})
 	if err != nil {
 		return err

@@ -61,11 +61,12 @@ func newScreen(out io.Writer, now func() time.Time, style Style) *screen {
 }
 
 // introduce explains who takes part and how to read the rest.
-func (s *screen) introduce() {
+func (s *screen) introduce(here bool) {
 	if s.style.JSON || s.rows > 0 { // the heads of the lanes explain the board
 		return
 	}
-	s.line("A team and a broker of its own, in a temporary folder. Ctrl-C ends it.")
+	where := prompt.Either(here, "A team in a separate session.", "A team and a separate broker, in a temporary folder.")
+	s.line(where + " Ctrl-C ends it.")
 	for _, m := range members {
 		s.line(fmt.Sprintf("  %s  %s", s.paint(m.colour, fmt.Sprintf("%-9s", m.name)), m.part))
 	}

@@ -15,7 +15,7 @@ var escapes = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
 
 // fill runs more steps than a lane has rows.
 func fill(s *screen) {
-	s.introduce()
+	s.introduce(false)
 	s.begin("Act 1")
 	for i := range 20 {
 		for _, m := range members {
@@ -107,7 +107,7 @@ func TestTeam_CommandsWriteForTheTerminalOfTheDemo(t *testing.T) {
 		{Style{}, "brokerctl dlq list"},
 		{Style{JSON: true, Width: 80, Height: 24}, "brokerctl dlq list"},
 	} {
-		m := newTeam("brokerctl", nil, t.TempDir(), "unix:x", newScreen(io.Discard, time.Now, test.style), 0)
+		m := newTeam("brokerctl", nil, t.TempDir(), newScreen(io.Discard, time.Now, test.style), 0)
 		cmd := m.command(t.Context(), operator, []string{"dlq", "list"})
 		got := strings.Join(cmd.Args, " ")
 		if last := cmd.Env[len(cmd.Env)-1]; strings.HasPrefix(last, "COLUMNS=") {

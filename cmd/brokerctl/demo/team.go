@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,15 +76,11 @@ type team struct {
 	failed  chan struct{} // receives when the event log says that an agent has failed
 }
 
-func newTeam(program string, variables []string, dir, address string, s *screen, pace pace) *team {
+// newTeam returns a team whose commands have some variables.
+func newTeam(program string, variables []string, dir string, s *screen, pace pace) *team {
 	m := &team{program: program, dir: dir, s: s, pace: pace}
+	m.env = slices.Concat(variables, []string{"BROKERD_ROOT=" + dir})
 	m.dead, m.failed = make(chan struct{}, len(tasks)), make(chan struct{}, 1)
-	for _, v := range variables { // these settings are for other brokers
-		if !strings.HasPrefix(v, "BROKERD_") {
-			m.env = append(m.env, v)
-		}
-	}
-	m.env = append(m.env, "BROKERD_ADDR="+address, "BROKERD_ROOT="+dir)
 	return m
 }
 
