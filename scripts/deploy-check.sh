@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the files of deploy/ with programs that are too heavy for make test: the Kubernetes manifests against the
-# schemas of the API server, the Compose file against the Compose specification, and the image, which it builds with
+# schemas of the API server, the Compose files against the Compose specification, and the image, which it builds with
 # buildah as root. Without buildah it checks no image, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -56,7 +56,11 @@ image() {
 tool kubectl-validate sigs.k8s.io/kubectl-validate@v0.0.4
 tool compose-go github.com/compose-spec/compose-go/v2/cmd@v2.16.2
 
-"$tools/kubectl-validate" --version "$kubernetes" deploy/kubernetes.yaml
-"$tools/compose-go" deploy/compose.yaml >/dev/null
-echo "deploy/compose.yaml: valid"
+for manifest in deploy/kubernetes.yaml deploy/kubernetes-replicas.yaml; do
+  "$tools/kubectl-validate" --version "$kubernetes" "$manifest"
+done
+for compose in deploy/compose.yaml deploy/compose-replicas.yaml; do
+  "$tools/compose-go" "$compose" >/dev/null
+  echo "$compose: valid"
+done
 image

@@ -96,14 +96,15 @@ func TestUnit_IsAccepted(t *testing.T) {
 	}
 }
 
-// The parts of compose.yaml that start brokerd.
+// The parts of a Compose file that start brokerd.
 type composeFile struct {
 	Services map[string]struct {
-		Command  []string
-		ReadOnly bool     `yaml:"read_only"`
-		CapDrop  []string `yaml:"cap_drop"`
-		Secrets  []string
-		Volumes  []string
+		Command     []string
+		Environment map[string]string
+		ReadOnly    bool     `yaml:"read_only"`
+		CapDrop     []string `yaml:"cap_drop"`
+		Secrets     []string
+		Volumes     []string
 	}
 	Secrets map[string]any
 	Volumes map[string]any
@@ -111,25 +112,44 @@ type composeFile struct {
 
 func TestCompose_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
 	t.Parallel()
-	var file composeFile
-	decode(t, "compose.yaml", &file)
-	service := file.Services["brokerd"]
-	got, err := settle(t, service.Command...)
-	if err != nil || got.TLSCert == "" || got.TLSKey == "" {
-		t.Errorf("%q: certificate %q, key %q, %v", service.Command, got.TLSCert, got.TLSKey, err)
-	}
-	if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) {
-		t.Errorf("read_only %t, cap_drop %q", service.ReadOnly, service.CapDrop)
-	}
-	for _, path := range []string{got.TLSCert, got.TLSKey} {
-		name := filepath.Base(path)
-		if _, ok := file.Secrets[name]; !ok || !slices.Contains(service.Secrets, name) || filepath.Dir(path) != "/run/secrets" {
-			t.Errorf("%s is no secret of the service", path)
+	for name, services := range map[string][]string{
+		"compose.yaml":          {"brokerd"},
+		"compose-replicas.yaml": {"broker-a", "broker-b"},
+	} {
+		var file composeFile
+		decode(t, name, &file)
+		for _, service := range services {
+			checkService(t, file, service)
 		}
 	}
 }
 
-// The parts of a workload in kubernetes.yaml that start brokerd.
+// checkService checks a service of a Compose file that runs brokerd.
+func checkService(t *testing.T, file composeFile, name string) {
+	t.Helper()
+	service := file.Services[name]
+	got, err := settle(t, service.Command...)
+	if err != nil || got.TLSCert == "" || got.TLSKey == "" {
+		t.Errorf("%s: %q: certificate %q, key %q, %v", name, service.Command, got.TLSCert, got.TLSKey, err)
+	}
+	if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) {
+		t.Errorf("%s: read_only %t, cap_drop %q", name, service.ReadOnly, service.CapDrop)
+	}
+	for _, path := range []string{got.TLSCert, got.TLSKey, got.Password} {
+		secret := filepath.Base(path)
+		if path == "" {
+			continue
+		}
+		if _, ok := file.Secrets[secret]; !ok || !slices.Contains(service.Secrets, secret) || filepath.Dir(path) != "/run/secrets" {
+			t.Errorf("%s: %s is no secret of the service", name, path)
+		}
+	}
+	if got.Store != "" && (!got.Standby || service.Environment["BROKERD_REPLICA"] != name+":7423") {
+		t.Errorf("%s: standby required %t, environment %v", name, got.Standby, service.Environment)
+	}
+}
+
+// The parts of a Kubernetes manifest that start brokerd.
 type manifest struct {
 	Kind string
 	Spec struct {
@@ -152,36 +172,46 @@ type manifest struct {
 
 func TestKubernetes_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(deploy, "kubernetes.yaml"))
-	apptest.NoError(t, err)
-	kinds := []string{}
-	for documents := yaml.NewDecoder(strings.NewReader(string(text))); ; {
-		var m manifest
-		if err := documents.Decode(&m); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+	for name, want := range map[string][]string{
+		"kubernetes.yaml":          {"Service", "StatefulSet", "NetworkPolicy"},
+		"kubernetes-replicas.yaml": {"Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy"},
+	} {
+		text, err := os.ReadFile(filepath.Join(deploy, name))
+		apptest.NoError(t, err)
+		kinds := []string{}
+		for documents := yaml.NewDecoder(strings.NewReader(string(text))); ; {
+			var m manifest
+			if err := documents.Decode(&m); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			kinds = append(kinds, m.Kind)
+			if m.Kind == "StatefulSet" || m.Kind == "Deployment" {
+				checkWorkload(t, m)
+			}
 		}
-		kinds = append(kinds, m.Kind)
-		if m.Kind != "StatefulSet" {
-			continue
-		}
-		pod := m.Spec.Template.Spec
-		c := pod.Containers[0]
-		got, err := settle(t, c.Args...)
-		if err != nil || filepath.Dir(got.TLSCert) != "/etc/brokerd/tls" || filepath.Dir(got.TLSKey) != "/etc/brokerd/tls" {
-			t.Errorf("%q: certificate %q, key %q, %v", c.Args, got.TLSCert, got.TLSKey, err)
-		}
-		if pod.SecurityContext["runAsNonRoot"] != true || c.SecurityContext["readOnlyRootFilesystem"] != true {
-			t.Errorf("the container may run as root or write to its root: %v %v", pod.SecurityContext, c.SecurityContext)
-		}
-		want := map[string]any{"matchLabels": map[string]any{"app.kubernetes.io/name": m.Spec.Template.Metadata.Labels["app.kubernetes.io/name"]}}
-		if diff := cmp.Diff(want, m.Spec.Selector); diff != "" {
-			t.Errorf("the selector does not match the pods:\n%s", diff)
+		if diff := cmp.Diff(want, kinds); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if diff := cmp.Diff([]string{"Service", "StatefulSet", "NetworkPolicy"}, kinds); diff != "" {
-		t.Error(diff)
+}
+
+// checkWorkload checks a workload that runs brokerd.
+func checkWorkload(t *testing.T, m manifest) {
+	t.Helper()
+	pod := m.Spec.Template.Spec
+	c := pod.Containers[0]
+	got, err := settle(t, c.Args...)
+	if err != nil || filepath.Dir(got.TLSCert) != "/etc/brokerd/tls" || filepath.Dir(got.TLSKey) != "/etc/brokerd/tls" {
+		t.Errorf("%q: certificate %q, key %q, %v", c.Args, got.TLSCert, got.TLSKey, err)
+	}
+	if pod.SecurityContext["runAsNonRoot"] != true || c.SecurityContext["readOnlyRootFilesystem"] != true {
+		t.Errorf("the container may run as root or write to its root: %v %v", pod.SecurityContext, c.SecurityContext)
+	}
+	want := map[string]any{"matchLabels": map[string]any{"app.kubernetes.io/name": m.Spec.Template.Metadata.Labels["app.kubernetes.io/name"]}}
+	if diff := cmp.Diff(want, m.Spec.Selector); diff != "" {
+		t.Errorf("the selector does not match the pods:\n%s", diff)
 	}
 }
 
