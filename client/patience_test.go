@@ -4,8 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -72,4 +74,69 @@ func TestPatience_AttemptsAreOneRequest(t *testing.T) {
 	go ack("")
 	next(t, f.unary).answer <- errCut
 	wantCode(t, next(t, done), codes.Unavailable)
+}
+
+// A question whose answer is lost with the broker is asked once, and its reply comes to the same call.
+func TestPatience_AQuestionIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	away := make(chan struct{}, 1)
+	c, err := client.Dial(t.Context(), client.WithAddress(d.app.Addresses()[0]), client.WithAgent("asks"),
+		client.WithPatience(apptest.Patience), client.WithRetryNotice(func(error, time.Duration) {
+			select {
+			case away <- struct{}{}:
+			default:
+			}
+		}))
+	apptest.NoError(t, err)
+	defer c.Close()
+	apptest.NoError(t, apptest.Err(c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{})))
+	other := d.agent(t, "answers", "")
+	type reply struct {
+		*pb.AskResponse
+		error
+	}
+	replied := make(chan reply, 1)
+	go func() {
+		out, err := c.Messages().Ask(t.Context(), &pb.AskRequest{Message: to("answers", "why?"), Wait: durationpb.New(apptest.Patience)})
+		replied <- reply{out, err}
+	}()
+	claim := &pb.ClaimMessagesRequest{Max: 10, Wait: durationpb.New(apptest.Patience)}
+	apptest.NoError(t, apptest.Err(other.Messages().ClaimMessages(t.Context(), claim)))
+	d.stop(t)
+	next(t, away)
+	d.start(t)
+	claimed, err := d.agent(t, "answers", "").Messages().ClaimMessages(t.Context(), claim)
+	if err != nil || len(claimed.GetClaims()) != 1 {
+		t.Fatalf("claimed %v, %v", claimed.GetClaims(), err)
+	}
+	asked := claimed.GetClaims()[0].GetMessage().GetId()
+	_, err = d.agent(t, "answers", "").Messages().Reply(t.Context(), &pb.ReplyRequest{
+		Id: asked, Message: &pb.Message{Body: "because"}})
+	apptest.NoError(t, err)
+	if got := next(t, replied); got.error != nil || got.GetReply().GetBody() != "because" {
+		t.Errorf("the answer is %v, %v", got.AskResponse, got.error)
+	}
+}
+
+// Only a call that has waited may be made for longer than its patience.
+func TestPatience_ALateRefusalIsNoWait(t *testing.T) {
+	t.Parallel()
+	const long = 4 * time.Second
+	noLeader, err := status.New(codes.Unavailable, "").WithDetails(&errdetails.ErrorInfo{Reason: "NO_LEADER", Domain: "brokerd.v1"})
+	apptest.NoError(t, err)
+	for name, c := range map[string]struct {
+		wait, took time.Duration
+		err        error
+		want       bool
+	}{
+		"it waited":                      {time.Minute, long, errCut, true},
+		"it was lost at once":            {time.Minute, time.Second, errCut, false},
+		"it does not wait":               {0, long, errCut, false},
+		"it was refused after some time": {time.Minute, long, noLeader.Err(), false},
+	} {
+		if got := client.Waited(c.wait, c.took, c.err); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }

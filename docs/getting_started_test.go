@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ func openTerminal(t *testing.T, dir string, env []string) *terminal {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh")
 	cmd.Dir, cmd.Env = dir, env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +45,8 @@ func openTerminal(t *testing.T, dir string, env []string) *terminal {
 	t.Cleanup(func() {
 		timeout.Stop()
 		_ = in.Close()
-		_ = cmd.Wait() // with the code of its last command
+		_ = cmd.Wait()                                      // with the code of its last command
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has left in the background
 	})
 	return &terminal{t: t, in: in, lines: bufio.NewScanner(out)}
 }

@@ -32,7 +32,7 @@ func TestScale_ATakeoverIsAsThePageShows(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	tools := postgresTools(t, folder)
 	reader := openTerminal(t, folder, env)
-	reader.run("export PATH=" + filepath.Dir(program) + `:"$PATH"; trap 'kill $a $b' EXIT`)
+	reader.run("export PATH=" + filepath.Dir(program) + `:"$PATH"`)
 	t.Cleanup(func() { // after a failure
 		for _, cluster := range []string{"one", "two"} {
 			data := filepath.Join(folder, cluster)
@@ -40,7 +40,7 @@ func TestScale_ATakeoverIsAsThePageShows(t *testing.T) {
 		}
 	})
 	first, second := freePort(t), freePort(t)
-	demo, status := "", ""
+	demo, states := "", []string{}
 	for _, block := range fence.FindAllStringSubmatch(section, -1) {
 		if block[1] != "sh" {
 			continue
@@ -59,15 +59,20 @@ func TestScale_ATakeoverIsAsThePageShows(t *testing.T) {
 			case "wait $demo":
 				demo = reader.run("cat demo.txt")
 			case "brokerctl status":
-				status = printed
+				states = append(states, printed)
 			}
 		}
 	}
 	if !strings.Contains(demo, "acked ×3  sign-in is complete, pull main") {
 		t.Errorf("the demo did not end well:\n%s", demo)
 	}
-	if !strings.Contains(status, "on the primary's disk") {
-		t.Errorf("the status after the promotion:\n%s", status)
+	if len(states) != 2 || !strings.Contains(states[0], "synchronous standby") || !strings.Contains(states[1], "on the primary's disk") {
+		t.Fatalf("the states after the loss of the leader, and of the primary:\n%s", strings.Join(states, "\n"))
+	}
+	for _, state := range states {
+		if !strings.Contains(state, "folder     "+filepath.Join(folder, "b")) || !strings.Contains(state, "\nleader ") {
+			t.Errorf("the other replica does not lead:\n%s", state)
+		}
 	}
 }
 

@@ -150,6 +150,7 @@ func Run(ctx context.Context, c Config, ready func(Daemon)) error {
 		return a.end(ctx, context.Cause(ctx))
 	case err := <-a.failed:
 		if errors.Is(err, store.ErrUnknown) { // no call can end well any more
+			a.config.Log.Error("stopping at once", zap.Error(err))
 			return errors.Join(err, a.cutOff())
 		}
 		return errors.Join(err, a.end(ctx, err))

@@ -176,6 +176,7 @@ func TestReplica_ClocksMayBeADayApart(t *testing.T) {
 		leader.stop()
 		leader = next
 		conn, ctx = as(leader)
+		put(t, conn, "k", i+2) // once it leads
 		_, err := pb.NewMessageServiceClient(conn).ExtendClaims(ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{}}})
 		if err != nil {
 			t.Errorf("change %d: the claim: %v", i+1, err)

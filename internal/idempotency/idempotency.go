@@ -27,7 +27,7 @@ type Request struct {
 	Caller  string // name of the agent, or "system"
 	RPC     string
 	ID      string // a UUID; empty = may happen again
-	Hash    []byte // of the whole request
+	Hash    []byte // of the request without its wait, which may be shorter when the request is repeated
 }
 
 // Of returns the Request of a call. It validates the id (fault.Invalid, field request_id). Call it
@@ -39,13 +39,24 @@ func Of(ctx context.Context, rpc, id string, body proto.Message) (Request, error
 	if _, err := parse(id); err != nil {
 		return Request{}, fault.Field("request_id", "is not a UUID such as 0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f")
 	}
-	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(body)
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(withoutWait(body))
 	if err != nil {
 		return Request{}, fmt.Errorf("hash request: %w", err)
 	}
 	sum := sha256.Sum256(wire)
 	who := identity.FromContext(ctx)
 	return Request{Session: who.Session, Caller: who.Name(), RPC: rpc, ID: id, Hash: sum[:]}, nil
+}
+
+// withoutWait returns a request that does not wait.
+func withoutWait(m proto.Message) proto.Message {
+	field := m.ProtoReflect().Descriptor().Fields().ByName("wait")
+	if field == nil || !m.ProtoReflect().Has(field) {
+		return m
+	}
+	m = proto.Clone(m) // its reader waits
+	m.ProtoReflect().Clear(field)
+	return m
 }
 
 // Do runs fn, and keeps the answer that it leaves behind; answer is a pointer to what JSON can carry.

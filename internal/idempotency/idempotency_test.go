@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/events"
@@ -259,6 +260,22 @@ func TestDo_OldAnswersMakeRoomForNewOnes(t *testing.T) {
 	add(20)
 	if n := kept(); n != 20 {
 		t.Errorf("%d kept, want the 20 new ones", n)
+	}
+}
+
+// A client that repeats a request waits for what is left of its time.
+func TestOf_TheWaitIsNoPartOfTheRequest(t *testing.T) {
+	t.Parallel()
+	of := func(question string, wait time.Duration) string {
+		ask := &pb.AskRequest{Message: &pb.Message{Body: question}, Wait: durationpb.New(wait)}
+		r, err := idempotency.Of(as("default", "a"), "Ask", id, ask)
+		if err != nil || ask.GetWait().AsDuration() != wait {
+			t.Errorf("%v, %v", ask, err)
+		}
+		return string(r.Hash)
+	}
+	if of("why?", time.Minute) != of("why?", time.Second) || of("why?", time.Minute) == of("how?", time.Minute) {
+		t.Error("the wait is compared, or the question is not")
 	}
 }
 

@@ -354,6 +354,7 @@ func simulate(t *testing.T, seed int) {
 	for _, p := range s.now {
 		p.end(false)
 	}
+	// The model is sound: a stale replica commits nothing, and what is confirmed stays.
 	kept := map[simEntry]bool{}
 	for i, entry := range s.server.entries {
 		kept[entry] = true

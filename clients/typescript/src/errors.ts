@@ -187,5 +187,5 @@ export function transient(error: unknown): boolean {
 
 /** Reports whether a call that failed may succeed a moment later, because the broker restarts or another replica takes over. */
 export function interrupted(error: unknown): boolean {
-  return error instanceof Unreachable && ["", "NO_LEADER", "SHUTTING_DOWN"].includes(error.reason);
+  return error instanceof Unreachable && ["", "DATABASE_LOST", "NO_LEADER", "SHUTTING_DOWN"].includes(error.reason);
 }

@@ -268,7 +268,7 @@ var errNoAgent = errors.New("this session has no agent: " +
 
 // as makes a call in the agent's name, and registers it first if it is not.
 func (h *Hook) as(ctx context.Context, call func(*client.Client) error) error {
-	broker, err := h.C.Connect(ctx)
+	broker, err := h.C.Connect(ctx, client.WithPatience(0)) // an agent waits for its hooks
 	if err != nil {
 		return err
 	}

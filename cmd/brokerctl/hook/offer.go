@@ -92,7 +92,7 @@ func (h *Hook) settle(ctx context.Context) {
 		return
 	}
 	_ = h.briefly(ctx, func(ctx context.Context) error {
-		broker, err := h.C.Connect(ctx)
+		broker, err := h.C.Connect(ctx, client.WithPatience(0))
 		if err != nil || broker.Identity().Agent == "" {
 			return err
 		}

@@ -134,7 +134,7 @@ func (m *member) prepare(ctx context.Context) (*client.Client, *pb.RegisterAgent
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.base == nil {
-		base, err := m.c.Connect(ctx)
+		base, err := m.c.Connect(ctx, client.WithPatience(0)) // Invoke repeats calls
 		if err != nil {
 			return nil, nil, err
 		}

@@ -70,7 +70,8 @@ func (c *Caller) Connect(ctx context.Context, more ...client.Option) (*client.Cl
 	return c.Client, nil // start has connected
 }
 
-// patience is how long a command waits for a broker that restarts, or for another replica that takes the lead.
+// patience is how long a command that has connected waits for a broker that restarts, or for another replica that takes
+// the lead.
 const patience = 10 * time.Second
 
 // CallTimeout bounds a call beside a command.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/internal/problem"
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -45,7 +46,7 @@ func Ping(c *Caller, ctx context.Context, wait time.Duration) (time.Duration, er
 func pingOnce(c *Caller, ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	broker, err := c.Connect(ctx)
+	broker, err := c.Connect(ctx, client.WithPatience(0))
 	if err == nil {
 		start := time.Now()
 		if _, err = broker.Sessions().GetSession(ctx, &pb.GetSessionRequest{}); err == nil {
