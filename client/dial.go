@@ -115,7 +115,8 @@ func WithWait() Option {
 }
 
 // WithRetryNotice has f called when a Sender, Locker, Follow, FollowEvents, WatchState or Work lost its stream and is about to
-// open it again in the given time, or a call with patience is about to be made again. f must return quickly and may be called concurrently.
+// open it again in the given time, or a call with patience is about to be made again. f must return quickly and may be
+// called concurrently.
 func WithRetryNotice(f func(err error, in time.Duration)) Option {
 	return func(o *options) { o.onRetry = f }
 }

@@ -26,5 +26,5 @@ func KeptHold(ctx context.Context, lasts time.Duration, extend func() error) (h 
 // Gone is closed when the agent itself has given the hold away.
 func (h *Hold) Gone() <-chan struct{} { return h.gone }
 
-// Waited reports whether an attempt at a call, which waits for some time, may have waited at the broker before it was lost.
+// Waited reports whether an attempt at a call may have waited at the broker before it was lost.
 var Waited = waited

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// WithPatience has the client make a unary call again that found the broker away, as when the broker restarts or another
-// replica takes the lead, until the broker has been away for so long. Then the call ends with UNAVAILABLE. A request
+// WithPatience has the client make a unary call again that found the broker away, as when the broker restarts or
+// another replica takes the lead, until the broker has been away for so long. Then the call ends with UNAVAILABLE. A request
 // gets a request id if it has a place for one, so that a change is made once. What changes something without one, such
 // as ClaimMessages, may be done twice; the second claim has what the first one has claimed. A wait ends when it would
 // have ended without the loss. The context of a call bounds all of it. Dial is not patient: see WithWait. 0, the

@@ -98,7 +98,8 @@ func TestPatience_AQuestionIsAskedOnce(t *testing.T) {
 	}
 	replied := make(chan reply, 1)
 	go func() {
-		out, err := c.Messages().Ask(t.Context(), &pb.AskRequest{Message: to("answers", "why?"), Wait: durationpb.New(apptest.Patience)})
+		ask := &pb.AskRequest{Message: to("answers", "why?"), Wait: durationpb.New(apptest.Patience)}
+		out, err := c.Messages().Ask(t.Context(), ask)
 		replied <- reply{out, err}
 	}()
 	claim := &pb.ClaimMessagesRequest{Max: 10, Wait: durationpb.New(apptest.Patience)}
@@ -123,7 +124,8 @@ func TestPatience_AQuestionIsAskedOnce(t *testing.T) {
 func TestPatience_ALateRefusalIsNoWait(t *testing.T) {
 	t.Parallel()
 	const long = 4 * time.Second
-	noLeader, err := status.New(codes.Unavailable, "").WithDetails(&errdetails.ErrorInfo{Reason: "NO_LEADER", Domain: "brokerd.v1"})
+	info := &errdetails.ErrorInfo{Reason: "NO_LEADER", Domain: "brokerd.v1"}
+	noLeader, err := status.New(codes.Unavailable, "").WithDetails(info)
 	apptest.NoError(t, err)
 	for name, c := range map[string]struct {
 		wait, took time.Duration

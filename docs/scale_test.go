@@ -66,7 +66,8 @@ func TestScale_ATakeoverIsAsThePageShows(t *testing.T) {
 	if !strings.Contains(demo, "acked ×3  sign-in is complete, pull main") {
 		t.Errorf("the demo did not end well:\n%s", demo)
 	}
-	if len(states) != 2 || !strings.Contains(states[0], "synchronous standby") || !strings.Contains(states[1], "on the primary's disk") {
+	if len(states) != 2 || !strings.Contains(states[0], "synchronous standby") ||
+		!strings.Contains(states[1], "on the primary's disk") {
 		t.Fatalf("the states after the loss of the leader, and of the primary:\n%s", strings.Join(states, "\n"))
 	}
 	for _, state := range states {

@@ -140,7 +140,8 @@ func checkService(t *testing.T, file composeFile, name string) {
 		if path == "" {
 			continue
 		}
-		if _, ok := file.Secrets[secret]; !ok || !slices.Contains(service.Secrets, secret) || filepath.Dir(path) != "/run/secrets" {
+		_, known := file.Secrets[secret]
+		if !known || !slices.Contains(service.Secrets, secret) || filepath.Dir(path) != "/run/secrets" {
 			t.Errorf("%s: %s is no secret of the service", name, path)
 		}
 	}
@@ -209,7 +210,8 @@ func checkWorkload(t *testing.T, m manifest) {
 	if pod.SecurityContext["runAsNonRoot"] != true || c.SecurityContext["readOnlyRootFilesystem"] != true {
 		t.Errorf("the container may run as root or write to its root: %v %v", pod.SecurityContext, c.SecurityContext)
 	}
-	want := map[string]any{"matchLabels": map[string]any{"app.kubernetes.io/name": m.Spec.Template.Metadata.Labels["app.kubernetes.io/name"]}}
+	const label = "app.kubernetes.io/name"
+	want := map[string]any{"matchLabels": map[string]any{label: m.Spec.Template.Metadata.Labels[label]}}
 	if diff := cmp.Diff(want, m.Spec.Selector); diff != "" {
 		t.Errorf("the selector does not match the pods:\n%s", diff)
 	}

@@ -219,8 +219,8 @@ func TestQueries_PostgreSQLReadsNoGrowingTableUnnamed(t *testing.T) {
 	}
 }
 
-// fill gives every table 20,000 rows: for an empty one, a plan that reads all of it is as cheap as any other. Columns of
-// unique indexes count up, the others have a hundred values, of which NULL may be one.
+// fill gives every table 20,000 rows: for an empty one, a plan that reads all of it is as cheap as any other. Columns
+// of unique indexes count up, the others have a hundred values, of which NULL may be one.
 func fill(t *testing.T, db *pgx.Conn) {
 	t.Helper()
 	_, err := db.Exec(t.Context(), `

@@ -138,7 +138,8 @@ func newFailingDB(t *testing.T, program string) *failingDB {
 	return f
 }
 
-// smallDisk mounts a small disk, makes the tablespace small on it, and returns its folder; empty for users who are not root.
+// smallDisk mounts a small disk, makes the tablespace small on it, and returns its folder; empty for users who are not
+// root.
 func smallDisk(t *testing.T, server *postgrestest.Server) string {
 	t.Helper()
 	disk := filepath.Join(filepath.Dir(server.Data()), "disk")

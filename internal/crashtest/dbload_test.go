@@ -202,7 +202,8 @@ func (l *load) awaitFailure(ctx context.Context, reasons ...string) {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			l.t.Fatalf("no call fails with one of %q: %v, of %v that succeeded\n%s", reasons, l.failed, l.calls, l.daemons[0].Stderr())
+			l.t.Fatalf("no call fails with one of %q: %v, of %v that succeeded\n%s",
+				reasons, l.failed, l.calls, l.daemons[0].Stderr())
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 type failover struct {
 	name    string
 	standby bool          // the server has a synchronous standby
-	alone   bool          // the replicas have a network of their own
+	alone   bool          // the replicas have a separate network
 	disk    bool          // the database is on a small disk
 	reason  string        // with which calls may fail, besides those of a lost leader or server
 	most    time.Duration // without a confirmation, for FAILOVER_ROUNDS of 3 or more; 0 = as long as the fault lasts

@@ -47,7 +47,8 @@ func (r *Replica) greet(facts rpc.Facts, conn net.Conn) greeting {
 
 // facts returns what a greeting says.
 func (g greeting) facts() (rpc.Facts, error) {
-	f := rpc.Facts{Local: g.Local, TLS: g.TLS, HTTP2: g.HTTP2, Via: &rpc.Via{Replica: g.Replica, Dir: g.Dir, Addresses: g.Addresses}}
+	via := &rpc.Via{Replica: g.Replica, Dir: g.Dir, Addresses: g.Addresses}
+	f := rpc.Facts{Local: g.Local, TLS: g.TLS, HTTP2: g.HTTP2, Via: via}
 	if g.Certificate == nil {
 		return f, nil
 	}

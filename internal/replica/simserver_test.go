@@ -20,12 +20,9 @@ type simServer struct {
 	down    bool
 	holder  *simSession // of the lock; nil if it is free
 	epoch   int64
-	entries []simEntry // the commits, in order
+	commits int
 	rows    map[string]*simRow
 }
-
-// A simEntry is one commit.
-type simEntry struct{ epoch, revision int64 }
 
 // A simRow is a replica in the list.
 type simRow struct {

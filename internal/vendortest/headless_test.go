@@ -46,8 +46,8 @@ type run struct {
 	screen        *terminal
 }
 
-// folder returns a new folder. A vendor's program may leave a process behind that still writes there when the test ends:
-// so it is no failure if something remains.
+// folder returns a new folder. A vendor's program may leave a process behind that still writes there when the test
+// ends: so it is no failure if something remains.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "vendor")
@@ -69,7 +69,8 @@ func newRun(t testing.TB, v *vendor) *run {
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{whole: t, t: t, vendor: v, daemon: d, model: fakemodel.New(time.Now), home: folder(t), project: folder(t), sent: map[string]string{}}
+	r := &run{whole: t, t: t, vendor: v, daemon: d, model: fakemodel.New(time.Now), home: folder(t), project: folder(t),
+		sent: map[string]string{}}
 	t.Cleanup(r.model.Close)
 	const refused = "http://127.0.0.1:9"
 	r.env("HOME="+r.home, "TMPDIR="+folder(t), "LANG=C.UTF-8", "TERM=dumb",

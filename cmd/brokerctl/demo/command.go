@@ -54,7 +54,8 @@ brokerd is started from the folder that brokerctl is in, else from PATH.`,
 				return problem.Usagef("--pace is %v; 0 to 10 is allowed", pace)
 			}
 			if g.On("here") && g.On("dashboard") {
-				return problem.Usagef("--here and --dashboard exclude each other: brokerctl dashboard opens that of a running broker")
+				return problem.Usagef("--here and --dashboard exclude each other: " +
+					"brokerctl dashboard opens that of a running broker")
 			}
 			options, err := where(g, c)
 			if err != nil {

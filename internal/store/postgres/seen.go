@@ -6,7 +6,7 @@ import "brokerd/internal/fault"
 type Seen struct {
 	Instance int64 `json:"instance"` // of the database, see store.Store.InstanceID; 0 = it knows none
 	Revision int64 `json:"revision"` // of its newest change
-	Commits  int64 `json:"-"`        // how many transactions it counts; a restored database counts on from an earlier number
+	Commits  int64 `json:"-"`        // how many transactions it counts; fewer in one that was restored
 }
 
 // And returns what is known by both. What concerns another instance is no longer of use.

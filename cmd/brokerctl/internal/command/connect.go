@@ -44,7 +44,8 @@ func (c *Caller) Connect(ctx context.Context, more ...client.Option) (*client.Cl
 		return nil, problem.Usagef("%s has several agents (%s) and nothing chooses one: export BROKERD_AGENT=NAME; in a coding agent: "+
 			"brokerctl init --agent NAME; as operator: --agent ''", s.File, strings.Join(s.Unchosen, ", "))
 	}
-	opts = append(opts, client.WithPatience(patience), client.WithAddress(s.Addr.Value), client.WithSession(s.Session.Value), client.WithAgent(s.Agent.Value), client.WithTLS(s.TLS))
+	opts = append(opts, client.WithPatience(patience), client.WithAddress(s.Addr.Value),
+		client.WithSession(s.Session.Value), client.WithAgent(s.Agent.Value), client.WithTLS(s.TLS))
 	if s.OtherAgent { // the incarnation in the environment is not this one's, nor the lock
 		opts = append(opts, client.WithIncarnation(0), client.WithFence(0))
 	}
